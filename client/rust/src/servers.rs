@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use rowlock_env::backoff::pause_after;
+use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rng;
 
 use crate::limits::{BACKOFF_MAX, BACKOFF_MIN};
@@ -69,13 +70,14 @@ impl Servers {
 
     /// Records that a server accepted the session and answered requests.
     pub(crate) fn succeeded(&mut self) {
-        (self.failures, self.moved_to) = (0, None);
+        self.moved_to = None;
+        self.accepted();
     }
 
     /// Records that a server accepted the session, and that the connection ended without an unanswered
     /// request.
     pub(crate) fn accepted(&mut self) {
-        self.failures = 0;
+        self.failures *= usize::from(mutant::is(Mutant::PauseStays));
     }
 
     /// Endpoints to move to from the current server, if the leader is among these endpoints.

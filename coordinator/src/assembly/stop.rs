@@ -11,6 +11,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::{time, worker};
 use rowlock_wal::SnapshotStore;
@@ -62,6 +63,7 @@ pub(super) async fn leave(node: &NodeContext) {
         tracing::info!("the last writes of some clients have an unknown outcome");
     }
     if node.leads()
+        && !mutant::is(Mutant::StopWithoutHandOver)
         && let Some(next) = node.successor()
     {
         // If no node takes over, the others elect a leader.

@@ -95,7 +95,7 @@ mutants! {
     /// Applies with each node's own clock instead of the leader's time stamp.
     ApplyByLocalClock = "apply-by-local-clock", by ["replica-equality"], when "nothing: clocks differ by themselves";
     /// Stamps batches with the adjustable wall clock.
-    StampByWallClock = "stamp-by-wall-clock", by ["log-time", "no-lost-wakeup"], when "the wall clock of a leader jumps";
+    StampByWallClock = "stamp-by-wall-clock", by ["log-time", "in-time"], when "the wall clock of a leader jumps";
     /// Applies one entry in 300 with a wrong time, as if a bit had flipped in memory.
     SilentlyDiffers = "silently-differs", by ["replica-equality"], when "nothing: writes store their time";
     /// Applies by the newest version of the node's release, not by the version of the cluster.
@@ -117,20 +117,20 @@ mutants! {
     RestoreWithoutGrace = "restore-without-grace", by ["restored-cluster", "mutual-exclusion"], when "a client of the old cluster does not reach the new one";
 
     /// Keeps connections open although a snapshot has skipped events for their clients.
-    SnapshotKeepsConnections = "snapshot-keeps-connections", by ["watches", "persistent-watches", "no-lost-wakeup"], when "a node gets a snapshot after an isolation that was too short to lose its clients";
+    SnapshotKeepsConnections = "snapshot-keeps-connections", by ["watches", "persistent-watches", "in-time"], when "a node gets a snapshot after an isolation that was too short to lose its clients";
 
     // Raft.
 
     /// A restarted leader leads on without an election (openraft's default).
     LeaderRestore = "leader-restore", by ["log-matching", "durable"], when "a leader loses power and comes back at once";
     /// A leader without a quorum continues to send heartbeats (openraft's default, its issue 2080).
-    HeartbeatsWithoutQuorum = "heartbeats-without-quorum", by ["serves-while-a-quorum-is-connected"], when "a leader reaches one node of a connected quorum, which cannot elect without that node";
+    HeartbeatsWithoutQuorum = "heartbeats-without-quorum", by ["in-time"], when "a leader reaches one node of a connected quorum, which cannot elect without that node";
     /// A candidacy lasts for a fixed time, regardless of slow flushes and failed rounds.
-    ElectionsDoNotWait = "elections-do-not-wait", by ["serves-while-a-quorum-is-connected"], when "a leader is lost while the disks of all nodes are slow";
+    ElectionsDoNotWait = "elections-do-not-wait", by ["in-time"], when "a leader is lost while the disks of all nodes are slow";
     /// Votes for candidates without checking their log.
     VoteForStaleLog = "vote-for-stale-log", by ["leader-completeness", "durable"], when "a leader is cut off or dies while a node lags";
     /// A leader treats a follower's refusal of entries as acceptance.
-    ConflictTakenForSuccess = "conflict-taken-for-success", by ["durable", "committed-never-changes", "progress"], when "a follower misses entries, or has some that no other node has";
+    ConflictTakenForSuccess = "conflict-taken-for-success", by ["durable", "committed-never-changes", "in-time"], when "a follower misses entries, or has some that no other node has";
     /// Answers sync from the local state.
     SyncIsLocal = "sync-is-local", by ["synced-reads", "linearizability"], when "a node lags, and its clients read after a sync";
 
@@ -161,7 +161,7 @@ mutants! {
     /// Accepts forwarded batches from an earlier term of the same leader.
     ForwardOfAnyTerm = "forward-of-any-term", by ["session-order"], when "a leader loses its leadership and regains it while batches to it are under way";
     /// Forgets, on a change of the leader, the clients waiting for writes sent to the old leader.
-    ForgetWhoWaits = "forget-who-waits", by ["progress"], when "the leader changes while writes to it are under way";
+    ForgetWhoWaits = "forget-who-waits", by ["in-time"], when "the leader changes while writes to it are under way";
     /// Applies an entry ahead of a refused earlier entry.
     OvertakenApplied = "overtaken-applied", by ["session-order", "replica-equality"], when "Raft refuses an entry of a leader and takes the next one";
     /// Sends the writes of one batch to the leader in reverse order.
@@ -178,15 +178,15 @@ mutants! {
     /// Sends events after the replies with their changes.
     EventAfterReply = "event-after-reply", by ["event-before-reply"], when "nothing: clients watch what they read and write";
     /// Sets the watches of a returning client without sending the missed events.
-    MissedEventsForgotten = "missed-events-forgotten", by ["watches", "no-lost-wakeup"], when "a client that watches is cut off during the change";
+    MissedEventsForgotten = "missed-events-forgotten", by ["watches", "in-time"], when "a client that watches is cut off during the change";
     /// Does not notify a returning client of a znode created meanwhile.
     MissedCreationForgotten = "missed-creation-forgotten", by ["watches"], when "a client that waits for a znode is cut off while it is created";
     /// Notifies no waiter of a grant.
-    LoseNotices = "lose-notices", by ["no-lost-wakeup"], when "nothing: locks are contended";
+    LoseNotices = "lose-notices", by ["in-time"], when "nothing: locks are contended";
     /// Applies an acquire without its minimum hold: a release frees the lock at once.
     MinHoldForgotten = "min-hold-forgotten", by ["minimum-hold", "replica-equality", "mutual-exclusion-of-beliefs"], when "nothing: a client gives a lock back before its minimum hold is over";
     /// Gives holders a second, regardless of the question's deadline.
-    AskRevokesAtOnce = "ask-revokes-at-once", by ["questions"], when "nothing: a client asks for a lock with a deadline";
+    AskRevokesAtOnce = "ask-revokes-at-once", by ["questions", "in-time"], when "nothing: a client asks for a lock with a deadline";
 
     // The client.
 
@@ -202,7 +202,7 @@ mutants! {
     /// Does not notify its guards when the runtime of its task ends.
     StopUnseen = "stop-unseen", by ["mutual-exclusion"], when "the runtime of a holder's client ends while the holder works on";
     /// Does not register its watches on a new connection.
-    WatchesNotRegistered = "watches-not-registered", by ["watches", "no-lost-wakeup"], when "a client that watches loses its connection";
+    WatchesNotRegistered = "watches-not-registered", by ["watches", "in-time"], when "a client that watches loses its connection";
     /// Reports a lock as held by its own belief, without a request to the log.
     VerifyByBelief = "verify-by-belief", by ["linearizable-verify"], when "a hold has ended in the log, and the holder asks before it hears of it";
     /// Sends a write again under a new number.
@@ -210,10 +210,10 @@ mutants! {
     /// Acknowledges the outcomes of all sent writes, answered or not.
     AckUnanswered = "ack-unanswered", by ["exactly-once", "linearizable-writes"], when "connections break while several writes are under way";
     /// Retries an acquire of unknown outcome under a new name.
-    FreshNameOnRetry = "fresh-name-on-retry", by ["no-lost-wakeup", "exactly-once"], when "a waiter loses its connection";
+    FreshNameOnRetry = "fresh-name-on-retry", by ["in-time", "exactly-once"], when "a waiter loses its connection";
     /// Does not repeat its request after a reconnect, although the grant's notice may be lost (Redisson
     /// 3891).
-    TrustOldPush = "trust-old-push", by ["no-lost-wakeup"], when "a waiter is cut off while it is granted the lock";
+    TrustOldPush = "trust-old-push", by ["in-time"], when "a waiter is cut off while it is granted the lock";
     /// Treats any wake-up as the grant.
     GrantOnWake = "grant-on-wake", by ["mutual-exclusion", "fifo-in-real-time"], when "a waiter loses its connection";
     /// Derives the fencing token from the number in the znode's name, which restarts with its parent.
@@ -231,13 +231,19 @@ mutants! {
     // Clients by HTTP.
 
     /// A node treats a repeated acquire by HTTP as a new acquire.
-    RequestIdIgnored = "request-id-ignored", by ["no-lost-wakeup"], when "nothing: clients by HTTP that wait ask again";
+    RequestIdIgnored = "request-id-ignored", by ["in-time"], when "nothing: clients by HTTP that wait ask again";
     /// A node answers a keepalive by HTTP before the leader has recorded the keepalive.
     KeepAliveUnnoted = "keep-alive-unnoted", by ["session-expiry", "mutual-exclusion"], when "a node is cut off, or the leader changes, while a lease holds a lock";
+    /// A request by HTTP that waits for a lock hears of no grant before the end of its wait.
+    NoticesUnread = "notices-unread", by ["in-time"], when "nothing: clients by HTTP wait for locks";
+    /// A leader that stops on request hands nothing over.
+    StopWithoutHandOver = "stop-without-hand-over", by ["in-time"], when "an operator stops a leader";
+    /// The pauses between a client's attempts to connect grow for as long as its session lasts.
+    PauseStays = "pause-stays", by ["in-time"], when "a client loses its connection again and again";
     /// A connection's turn lasts until its input is exhausted.
-    TurnsWithoutEnd = "turns-without-end", by ["no-election-by-load", "fair-service"], when "a client sends requests faster than its node answers them";
+    TurnsWithoutEnd = "turns-without-end", by ["in-time"], when "a client sends requests faster than its node answers them";
     /// A node forwards writes to the leader in the order of their arrival, regardless of the connection.
-    FirstComeFirstServed = "first-come-first-served", by ["fair-service"], when "some connections write faster than the leader takes it";
+    FirstComeFirstServed = "first-come-first-served", by ["in-time"], when "some connections write faster than the leader takes it";
     /// A node forgets the outcomes of releases by HTTP.
     ReleaseForgotten = "release-forgotten", by ["exactly-once"], when "the answer to a release gets lost, or its copies meet";
 }

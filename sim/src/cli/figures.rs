@@ -9,7 +9,7 @@ use rowlock_env::rare::{self, Counts, Rare};
 use rowlock_model::rules::Event;
 use rowlock_sim::cluster::{Outcome, Stats};
 use rowlock_sim::fault::Kind;
-use rowlock_sim::invariants::ModelEvents;
+use rowlock_sim::invariants::{Debt, Lateness, ModelEvents};
 
 use super::case::Case;
 
@@ -77,9 +77,7 @@ impl Figures {
             rows.push(("simulated", format!("{:.2} h, {speed:.0} simulated seconds a second", self.hours())));
             rows.push(("calls answered", counted(self.stats.acknowledged)));
             rows.push(("faults", faults(&self.stats.faults)));
-            if !self.stats.longest_wait.is_zero() {
-                rows.push(("longest wait", format!("{:.1?}, of a quiet client", self.stats.longest_wait)));
-            }
+            rows.extend(late_rows(&self.stats.lateness));
             rows.extend(model_rows(&self.stats.model_events));
             let (rare, choices) = (branches(&self.stats.rare), choices(&self.stats.rare));
             rows.push(("rare branches", if rare::COUNTED { taken(&rare) } else { NOT_COUNTED.to_owned() }));
@@ -115,6 +113,30 @@ pub fn faults(by_kind: &BTreeMap<Kind, u64>) -> String {
     let kinds: Vec<String> =
         by_kind.iter().map(|(kind, n)| format!("{} {}", kind.name(), counted(*n))).collect();
     format!("{}: {}", counted(total), kinds.join(", "))
+}
+
+/// Lateness of runs without mistakes, as kept by `swarm --keep-lateness`.
+const KEPT: &str = include_str!("lateness.txt");
+
+/// Formats each kind of debt as `call 1,234: 0 20 310`: number, and p50, p99 and worst in milliseconds.
+pub fn lateness(all: &Lateness) -> String {
+    let line = |debt: Debt| {
+        let it = all.of(debt);
+        let [half, most] = [50, 99].map(|percent| it.percentile(percent).as_millis());
+        format!("{} {}: {half} {most} {}\n", debt.name(), counted(it.count()), it.worst().as_millis())
+    };
+    Debt::all().map(line).collect()
+}
+
+/// Returns a row for each kind of debt, beside the kept figures.
+fn late_rows(all: &Lateness) -> Vec<(&'static str, String)> {
+    let row = |(debt, line): (Debt, &str)| {
+        let of = |line: &str| line.split_once(' ').map_or(String::new(), |(_, rest)| rest.to_owned());
+        let kept = KEPT.lines().find(|line| line.split(' ').next() == Some(debt.name())).map(of);
+        let (now, kept, bound) = (of(line), kept.unwrap_or_default(), debt.bound().as_millis());
+        (debt.name(), format!("{now} ms late; kept {kept}; at most {bound}"))
+    };
+    Debt::all().zip(lateness(all).lines()).map(row).collect()
 }
 
 /// Returns how often the rules of the model judged each kind of event.

@@ -142,9 +142,6 @@ fn facts(case: &Case, outcome: &Outcome) -> Vec<(String, String)> {
         ("simulated".to_owned(), format!("{:.1} s", outcome.end.0 as f64 / 1e9)),
         ("faults".to_owned(), faults(&stats.faults)),
     ];
-    if !stats.longest_wait.is_zero() {
-        facts.push(("longest wait".to_owned(), format!("{:.1?}, of a quiet client", stats.longest_wait)));
-    }
     facts.extend(model_rows(&stats.model_events).map(|(name, value)| (name.to_owned(), value)));
     if let Some(mistake) = &case.mistake {
         facts.push(("mutant".to_owned(), mistake.to_string()));

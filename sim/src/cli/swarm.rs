@@ -10,7 +10,8 @@ use rowlock_sim::cluster::Outcome;
 use rowlock_sim::fault::read_span;
 
 use super::case::Case;
-use super::figures::{Figures, bar};
+use super::case_file;
+use super::figures::{Figures, bar, lateness};
 use super::guide::Guide;
 use super::options::{Common, Data};
 use super::pool::{Pool, threads};
@@ -54,6 +55,9 @@ pub struct Swarm {
     /// Folder for the runs that a guided search varies; runs that are already there come first
     #[arg(long, value_name = "DIR", requires = "guided")]
     corpus: Option<PathBuf>,
+    /// Write the lateness to this file (sim/src/cli/lateness.txt is printed beside later figures)
+    #[arg(long, value_name = "FILE")]
+    keep_lateness: Option<PathBuf>,
     /// Print only the fingerprint of each seed
     #[arg(long, conflicts_with = "guided")]
     fingerprints: bool,
@@ -146,6 +150,9 @@ impl Swarm {
             End::Broken | End::Done => {}
         }
         print(figures.summary(took, threads).as_bytes())?;
+        if let Some(file) = &self.keep_lateness {
+            case_file::save(file, lateness(&figures.stats.lateness).as_bytes())?;
+        }
         if figures.broken.is_empty() {
             print(paint.good("\nEvery promise held.\n").as_bytes())?;
         }

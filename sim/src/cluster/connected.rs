@@ -1,22 +1,25 @@
-//! Computes the service that the cluster owes from links, processes and disks: the ground for
-//! **serves-while-a-quorum-is-connected**. Nodes contribute only their lists of voters.
+//! Computes the service that the cluster owes from links, processes and disks: the ground for **in-time**.
+//! Nodes contribute only their lists of voters.
 //!
-//! Invariant: in doubt (slow links, damaged disks, changes under way) the cluster owes less.
+//! Invariant: in doubt (slow links, damaged disks, changes under way) the cluster owes less. Slow disks and
+//! slow processors owe the same service, more slowly.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rowlock_proto::NodeId;
-use rowlock_world::executor::Simulation;
+use rowlock_world::executor::{Simulation, USUAL_SPEED};
 use rowlock_world::time::{HostId, Nanos};
 
 use super::membership::{Membership, Part};
 use super::node_statuses::{NodeStatuses, node_id};
 use super::operator::OperatorQueue;
 use crate::history::client::ClientId;
-use crate::history::{Connected, Fact, Quorum};
-use crate::invariants::SERVES_WITHIN as WITHIN;
+use crate::history::{Connected, Fact, Quorum, Served};
 
+/// Time for a connected quorum to serve, before probes ask for service.
+const WITHIN: Duration = Duration::from_secs(5);
 /// Slowdown at which a flush, at most 0.3 ms on a usual disk, takes a second.
 const SLOWEST_PACE: u32 = 3_300;
 
@@ -27,10 +30,13 @@ type Pairs = BTreeSet<(usize, usize)>;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ground {
     up: BTreeSet<usize>,
-    /// Running nodes whose disks work and have lost nothing.
-    sound: BTreeSet<usize>,
-    /// Running nodes whose disks have lost nothing; a flush may take up to a second.
-    electable: BTreeSet<usize>,
+    /// Slowdown of the disk, from 1, of each running node whose disk works and has lost nothing. A flush
+    /// takes at most a second.
+    disks: BTreeMap<usize, u32>,
+    /// Running nodes that stop on request: they hand over, and serve no clients.
+    leaving: BTreeSet<usize>,
+    /// Slowdown of the slowest running node's processor, from 1.
+    slowdown: u32,
     clients: BTreeSet<usize>,
     /// Pairs of nodes connected in both directions, however slowly.
     open: Pairs,
@@ -44,10 +50,20 @@ pub(super) struct Ground {
     members: BTreeSet<usize>,
     /// Nodes known to every client.
     known: BTreeSet<usize>,
-    /// Number of begun and ended faults.
-    deeds: u64,
+    /// Nodes that clients choose from now, and all that clients have chosen from so far.
+    offered: [BTreeSet<usize>; 2],
+    /// Number of faults so far that broke connections of nodes, and by client.
+    resets: (u64, Vec<u64>),
     /// Whether no change of members is pending.
     is_settled: bool,
+}
+
+/// Times of the last changes of the ground: of the part with the nodes alone, and of the parts that concern
+/// each client.
+#[derive(Clone, Debug, Default)]
+struct Changes {
+    of_nodes: Nanos,
+    of_clients: Vec<Served>,
 }
 
 impl Ground {
@@ -59,9 +75,19 @@ impl Ground {
         one == other || self.open.contains(&(one.min(other), one.max(other)))
     }
 
-    /// Returns whether some quorum of these nodes is fully connected.
-    fn has_core(&self, nodes: &BTreeSet<usize>) -> bool {
-        Quorum(&self.configs).has_core(nodes, |one, other| self.is_clear(one, other))
+    /// Returns the nodes that stay, and whose disks are slowed down to this pace at most.
+    fn with_disks(&self, pace: u32) -> BTreeSet<usize> {
+        let stays = |node: &usize| !self.leaving.contains(node) && self.disks[node] <= pace;
+        self.disks.keys().copied().filter(stays).collect()
+    }
+
+    /// Returns the least slowdown of disks with which some quorum is fully connected.
+    fn pace_of_core(&self) -> Option<u32> {
+        let paces: BTreeSet<u32> = self.disks.values().copied().collect();
+        let has_core = |pace: &u32| {
+            Quorum(&self.configs).has_core(&self.with_disks(*pace), |one, other| self.is_clear(one, other))
+        };
+        paces.into_iter().find(has_core)
     }
 
     /// Returns running voters connected to a possible quorum: a stable leader is one of these.
@@ -74,42 +100,68 @@ impl Ground {
     }
 
     /// Returns the service that the cluster owes; `None` without a core.
-    pub(super) fn connected(&self) -> Option<Connected> {
-        if !self.is_settled || !self.has_core(&self.sound) {
-            return None;
-        }
-        let leaders = self.may_lead();
-        let serves = |node: &usize| leaders.iter().all(|leader| self.is_clear(*node, *leader));
-        let serving = self.sound.intersection(&self.members).copied().filter(serves).map(node_id).collect();
-        let is_served = |client: usize| {
+    fn connected(&self, changes: &Changes) -> Option<Connected> {
+        let disk_pace = self.pace_of_core()?;
+        let (sound, leaders) = (self.with_disks(disk_pace), self.may_lead());
+        let reaches_leaders = |node: &usize| leaders.iter().all(|leader| self.is_clear(*node, *leader));
+        let serving: BTreeSet<usize> =
+            sound.intersection(&self.members).copied().filter(reaches_leaders).collect();
+        let is_served = |client: &usize| {
             leaders.iter().all(|leader| {
-                let mut reached = self.known.iter().filter(|node| self.reached.contains(&(client, **node)));
-                reached.any(|node| self.sound.contains(node) && self.is_clear(*node, *leader))
+                let mut reached = self.known.iter().filter(|node| self.reached.contains(&(*client, **node)));
+                reached.any(|node| sound.contains(node) && self.is_clear(*node, *leader))
             })
         };
-        let served = self.clients.iter().copied().filter(|client| is_served(*client)).map(ClientId).collect();
-        Some(Connected { may_lead: leaders.into_iter().map(node_id).collect(), serving, served })
-    }
-
-    /// Returns the nodes of which one must lead soon, even with disks that need a second for each flush.
-    /// Faults on other parts of the world do not cancel this debt.
-    fn electable(&self) -> Option<BTreeSet<NodeId>> {
-        let owes = self.is_settled && self.has_core(&self.electable);
-        owes.then(|| self.may_lead().into_iter().map(node_id).collect())
-    }
-
-    fn linked(&self, at: Nanos) -> Fact {
-        let sound = self.sound.iter().copied().map(node_id).collect();
-        let clear = self.clear.iter().map(|(one, other)| (node_id(*one), node_id(*other))).collect();
-        Fact::Linked { at, sound: Arc::new(sound), clear: Arc::new(clear) }
-    }
-
-    /// Returns whether an election has the same ground here as in `other`.
-    fn elects_as(&self, other: &Ground) -> bool {
-        let of = |it: &Ground| {
-            (it.up.clone(), it.electable.clone(), it.open.clone(), it.clear.clone(), it.configs.clone())
+        let serves =
+            |client: usize, node: &usize| serving.contains(node) && self.reached.contains(&(client, *node));
+        let ground = |client: usize| {
+            let [by_all, by_former] =
+                self.offered.each_ref().map(|nodes| nodes.iter().all(|node| serves(client, node)));
+            let since = changes.of_clients.get(client).copied().unwrap_or_default();
+            (ClientId(client), Served { by_all, by_former, ..since })
         };
-        of(self) == of(other) && self.is_settled == other.is_settled
+        Some(Connected {
+            may_lead: leaders.iter().copied().map(node_id).collect(),
+            served: self.clients.iter().copied().filter(is_served).map(ground).collect(),
+            serving: serving.into_iter().map(node_id).collect(),
+            changed: changes.of_nodes,
+            is_settled: self.is_settled,
+            disk_pace,
+            slowdown: self.slowdown,
+        })
+    }
+
+    /// Returns whether the nodes alone have the same ground here as in `other`.
+    fn has_nodes_of(&self, other: &Ground) -> bool {
+        let of = |it: &Ground| {
+            let links = (it.open.clone(), it.clear.clone());
+            (it.up.clone(), it.disks.clone(), links, it.configs.clone(), it.members.clone(), it.resets.0)
+        };
+        of(self) == of(other) && self.is_settled == other.is_settled && self.slowdown == other.slowdown
+    }
+
+    /// Returns what concerns this client alone: its life, and the nodes that it reaches.
+    fn of_client(&self, client: usize) -> (bool, Pairs) {
+        let reached = self.reached.range((client, 0)..(client + 1, 0)).copied().collect();
+        (self.clients.contains(&client), reached)
+    }
+}
+
+impl Changes {
+    /// Records the changes from `last` to `now`.
+    fn record(&mut self, at: Nanos, last: Option<&Ground>, now: &Ground, clients: usize) {
+        let is_same = last.is_some_and(|last| last.has_nodes_of(now));
+        self.of_nodes = if is_same { self.of_nodes } else { at };
+        self.of_clients.resize(clients, Served { changed: at, disturbed: at, ..Served::default() });
+        for (client, since) in self.of_clients.iter_mut().enumerate() {
+            let Some(last) = last else { continue };
+            let is_so = is_same && last.leaving == now.leaving;
+            let changes = !is_so || last.of_client(client) != now.of_client(client);
+            let breaks =
+                changes || last.resets.0 != now.resets.0 || last.resets.1[client] != now.resets.1[client];
+            since.changed = if changes { at } else { since.changed };
+            since.disturbed = if breaks { at } else { since.disturbed };
+        }
     }
 }
 
@@ -122,8 +174,8 @@ pub(super) struct Watcher {
     membership: Membership,
     queue: OperatorQueue,
     last: Option<Ground>,
-    /// Service owed now, with the time since which the cluster owes exactly this service.
-    owed: Option<(Nanos, Arc<Connected>)>,
+    changes: Changes,
+    owed: Option<Arc<Connected>>,
     /// Whether the script frees the cluster from all service.
     is_free: bool,
 }
@@ -136,7 +188,8 @@ impl Watcher {
         membership: Membership,
         queue: OperatorQueue,
     ) -> Self {
-        Watcher { sim, nodes, clients, statuses, membership, queue, last: None, owed: None, is_free: false }
+        let (last, changes, owed, is_free) = (None, Changes::default(), None, false);
+        Watcher { sim, nodes, clients, statuses, membership, queue, last, changes, owed, is_free }
     }
 
     /// Frees the cluster from all service, because of its script.
@@ -144,41 +197,35 @@ impl Watcher {
         Watcher { is_free: true, ..self }
     }
 
-    /// Returns the service that has been owed for longer than the bound.
+    /// Returns the service of quick disks that has been owed for longer than the bound.
     pub(super) fn due(&self) -> Option<Arc<Connected>> {
-        let (since, owed) = self.owed.as_ref()?;
-        (self.sim.now() > *since + WITHIN).then(|| owed.clone())
+        let is_due =
+            |it: &Arc<Connected>| it.is_settled && it.disk_pace == 1 && self.sim.now() > it.changed + WITHIN;
+        self.owed.clone().filter(is_due)
     }
 
-    /// Returns facts if the ground has changed.
-    pub(super) fn observe(&mut self, deeds: u64) -> Vec<Fact> {
-        let ground = self.ground(deeds);
+    /// Returns a fact if the ground has changed. `resets`: number of faults so far that broke connections, by
+    /// host.
+    pub(super) fn observe(&mut self, resets: &BTreeMap<HostId, u64>) -> Option<Fact> {
+        let ground = self.ground(resets);
         if self.last.as_ref() == Some(&ground) {
-            return Vec::new();
+            return None;
         }
-        let (at, now) = (self.sim.now(), ground.connected().filter(|_| !self.is_free).map(Arc::new));
-        let mut facts = Vec::new();
-        let is_linked_as = |last: &Ground| (&last.sound, &last.clear) == (&ground.sound, &ground.clear);
-        if !self.is_free && !self.last.as_ref().is_some_and(is_linked_as) {
-            facts.push(ground.linked(at));
-        }
-        if !self.last.as_ref().is_some_and(|last| last.elects_as(&ground)) {
-            let may_lead = ground.electable().filter(|_| !self.is_free).map(Arc::new);
-            facts.push(Fact::Electable { at, may_lead });
-        }
+        let at = self.sim.now();
+        self.changes.record(at, self.last.as_ref(), &ground, self.clients.len());
+        let now = ground.connected(&self.changes).filter(|_| !self.is_free).map(Arc::new);
         self.last = Some(ground);
-        self.owed = now.clone().map(|now| (at, now));
-        facts.push(Fact::Connected { at, now });
-        facts
+        self.owed.clone_from(&now);
+        Some(Fact::Connected { at, now })
     }
 
-    fn ground(&self, deeds: u64) -> Ground {
+    fn ground(&self, resets: &BTreeMap<HostId, u64>) -> Ground {
         let runs = |host: HostId| self.sim.is_up(host) && !self.sim.is_paused(host);
         let in_use = self.membership.in_use();
         let up: BTreeSet<usize> = in_use.into_iter().filter(|place| runs(self.nodes[*place])).collect();
-        let works = |place: usize, pace: u32| {
-            let is_spoilt = self.membership.has_forgotten(place) || self.membership.is_damaged(place);
-            !is_spoilt && self.sim.disk(self.nodes[place]).is_at_most(pace)
+        let works = |place: &usize| {
+            let is_spoilt = self.membership.has_forgotten(*place) || self.membership.is_damaged(*place);
+            !is_spoilt && self.sim.disk(self.nodes[*place]).is_at_most(SLOWEST_PACE)
         };
         let network = self.sim.network();
         let pairs = |holds: &dyn Fn(HostId, HostId) -> bool| -> Pairs {
@@ -191,16 +238,24 @@ impl Watcher {
         let reaches =
             |(client, node): &(usize, usize)| network.is_sound(self.clients[*client], self.nodes[*node]);
         let configs = self.configs(&up);
+        let pace = |place: usize| (place, self.sim.disk(self.nodes[place]).pace().max(1));
+        let slowdown = |place: &usize| USUAL_SPEED / self.sim.speed(self.nodes[*place]).max(1);
+        let broken = |host: &HostId| resets.get(host).copied().unwrap_or_default();
+        let offered = [Part::Voter, Part::Learner].map(|part| places(self.membership.of_part(part)));
+        let offered: BTreeSet<usize> = offered.into_iter().flatten().collect();
+        let former = self.last.iter().flat_map(|last| &last.offered[1]).chain(&offered).copied().collect();
         Ground {
-            sound: up.iter().copied().filter(|place| works(*place, 1)).collect(),
-            electable: up.iter().copied().filter(|place| works(*place, SLOWEST_PACE)).collect(),
+            disks: up.iter().copied().filter(works).map(pace).collect(),
+            leaving: up.iter().copied().filter(|place| self.statuses.is_leaving(*place)).collect(),
+            slowdown: up.iter().map(slowdown).max().unwrap_or(1).max(1),
             open: pairs(&|one, other| network.is_open(one, other)),
             clear: pairs(&|one, other| network.is_sound(one, other)),
             reached: reached.filter(reaches).collect(),
             members: self.members(&configs),
             configs,
             known: up.iter().copied().filter(|place| self.membership.is_founder(*place)).collect(),
-            deeds,
+            offered: [offered, former],
+            resets: (self.nodes.iter().map(broken).sum(), self.clients.iter().map(broken).collect()),
             is_settled: self.queue.is_idle(),
             up,
             clients,
@@ -240,16 +295,18 @@ mod tests {
         let open: Pairs = pairs.filter(|pair| !cut.contains(pair)).collect();
         Ground {
             up: all.clone(),
-            sound: all.clone(),
-            electable: all.clone(),
+            disks: all.iter().map(|node| (*node, 1)).collect(),
+            leaving: BTreeSet::new(),
+            slowdown: 1,
             clients: BTreeSet::from([1]),
             clear: open.clone(),
             open,
             reached: all.iter().map(|node| (1, *node)).collect(),
             configs: vec![all.clone()],
             members: all.clone(),
-            known: all,
-            deeds: 0,
+            known: all.clone(),
+            offered: [all.clone(), all],
+            resets: (0, vec![0, 0]),
             is_settled: true,
         }
     }
@@ -262,51 +319,68 @@ mod tests {
     fn nodes_with_a_quorum_may_lead_and_nodes_with_all_these_serve() {
         // openraft 2080: the old leader 1 reaches the bridge 2 alone, and 5 reaches no node.
         let bridge = [(1, 3), (1, 4), (1, 5), (2, 5), (3, 5), (4, 5)];
-        let now = ground(5, &bridge).connected().expect("2, 3 and 4 are a core");
+        let now = ground(5, &bridge).connected(&Changes::default()).expect("2, 3 and 4 are a core");
         assert_eq!((now.may_lead, now.serving), (nodes(&[2, 3, 4]), nodes(&[2, 3, 4])));
         // A chain of three: each end may lead, and reaches not the other one.
-        let now = ground(3, &[(1, 3)]).connected().expect("1 and 2 are a core");
+        let now = ground(3, &[(1, 3)]).connected(&Changes::default()).expect("1 and 2 are a core");
         assert_eq!((now.may_lead, now.serving), (nodes(&[1, 2, 3]), nodes(&[2])));
-        assert_eq!(now.served, BTreeSet::from([ClientId(1)]), "it reaches all nodes");
+        assert!(!now.served[&ClientId(1)].by_all && now.served.len() == 1, "it reaches all nodes");
     }
 
     #[test]
     fn a_quorum_that_is_not_fully_connected_is_no_core() {
         // One node reaches all others, which do not reach each other.
         let star = [(2, 3), (2, 4), (2, 5), (3, 4), (3, 5), (4, 5)];
-        assert_eq!(ground(5, &star).connected(), None);
+        assert_eq!(ground(5, &star).connected(&Changes::default()), None);
         let chain = [(1, 3), (1, 4), (1, 5), (2, 4), (2, 5), (3, 5)];
-        assert_eq!(ground(5, &chain).connected(), None);
+        assert_eq!(ground(5, &chain).connected(&Changes::default()), None);
         let mut slow = ground(3, &[]);
-        slow.sound = BTreeSet::from([1, 2]);
-        assert!(slow.connected().is_some());
+        slow.disks.remove(&3);
+        assert!(slow.connected(&Changes::default()).is_some());
         slow.clear.remove(&(1, 2));
-        assert_eq!(slow.connected(), None);
+        assert_eq!(slow.connected(&Changes::default()), None);
     }
 
     #[test]
-    fn a_core_has_both_quorums_and_a_pending_change_owes_nothing() {
+    fn a_core_has_both_quorums() {
         let mut joint = ground(5, &[]);
         joint.configs = vec![BTreeSet::from([1, 2, 3]), BTreeSet::from([1, 4, 5])];
-        assert!(joint.connected().is_some());
-        joint.sound = BTreeSet::from([1, 2, 3]);
-        assert_eq!(joint.connected(), None);
-        joint.sound = BTreeSet::from([2, 3, 4, 5]);
-        assert!(joint.connected().is_some());
+        assert!(joint.connected(&Changes::default()).is_some());
+        let disks = |nodes: [usize; 3]| nodes.into_iter().map(|node| (node, 1)).collect();
+        joint.disks = disks([1, 2, 3]);
+        assert_eq!(joint.connected(&Changes::default()), None);
+        joint.disks = disks([2, 3, 4]).into_iter().chain([(5, 1)]).collect();
+        assert!(joint.connected(&Changes::default()).is_some());
         joint.is_settled = false;
-        assert_eq!(joint.connected(), None);
+        assert!(joint.connected(&Changes::default()).is_some_and(|now| !now.is_settled));
     }
 
     #[test]
-    fn slow_disks_owe_an_election_and_other_faults_do_not_delay_it() {
+    fn slow_disks_owe_the_same_service_at_their_pace() {
         let mut slow = ground(3, &[]);
-        slow.sound.clear();
-        assert_eq!(slow.connected(), None);
-        assert_eq!(slow.electable(), Some(nodes(&[1, 2, 3])));
-        let deed = Ground { deeds: 9, clients: BTreeSet::new(), ..slow.clone() };
-        assert!(slow.elects_as(&deed));
-        let dead = Ground { electable: BTreeSet::from([1]), ..slow.clone() };
-        assert!(!slow.elects_as(&dead) && dead.electable().is_none());
+        slow.disks = BTreeMap::from([(1, 1), (2, 20), (3, 200)]);
+        let now = slow.connected(&Changes::default()).expect("1 and 2 are a core");
+        assert_eq!((now.disk_pace, now.may_lead, now.serving), (20, nodes(&[1, 2, 3]), nodes(&[1, 2])));
+        slow.disks = BTreeMap::from([(1, 1)]);
+        assert_eq!(slow.connected(&Changes::default()), None);
+    }
+
+    #[test]
+    fn each_change_concerns_the_nodes_or_some_clients() {
+        let before = Ground { clients: BTreeSet::from([0, 1]), ..ground(3, &[]) };
+        let since = |now: &Ground| {
+            let mut changes = Changes::default();
+            changes.record(Nanos(1), None, &before, 2);
+            changes.record(Nanos(2), Some(&before), now, 2);
+            let of = |since: &Served| [since.changed.0, since.disturbed.0];
+            (changes.of_nodes.0, changes.of_clients.iter().map(of).collect::<Vec<_>>())
+        };
+        let away = Ground { clients: BTreeSet::from([1]), ..before.clone() };
+        assert_eq!(since(&away), (1, vec![[2, 2], [1, 1]]));
+        let reset = Ground { resets: (0, vec![1, 0]), ..before.clone() };
+        assert_eq!(since(&reset), (1, vec![[1, 2], [1, 1]]));
+        let down = Ground { up: (1..=2).collect(), ..before.clone() };
+        assert_eq!(since(&down), (2, vec![[2, 2], [2, 2]]));
     }
 
     /// The operator does not know that node 2, after the loss of its data, votes again (seed 300,033).
@@ -314,7 +388,7 @@ mod tests {
     fn a_node_that_reaches_a_quorum_of_one_set_of_voters_may_lead() {
         let mut bridge = ground(5, &[(1, 2), (1, 5), (3, 2), (3, 5)]);
         bridge.configs.push(BTreeSet::from([1, 3, 4, 5]));
-        let now = bridge.connected().expect("1, 3 and 4 are a core");
+        let now = bridge.connected(&Changes::default()).expect("1, 3 and 4 are a core");
         assert_eq!((now.may_lead, now.serving), (nodes(&[1, 2, 3, 4, 5]), nodes(&[4])));
     }
 
@@ -322,9 +396,9 @@ mod tests {
     fn a_client_with_a_way_to_each_possible_leader_is_served() {
         let mut partial = ground(3, &[]);
         partial.reached = BTreeSet::from([(1, 3)]);
-        assert_eq!(partial.connected().expect("a core").served.len(), 1);
+        assert_eq!(partial.connected(&Changes::default()).expect("a core").served.len(), 1);
         let mut chain = ground(3, &[(1, 3)]);
         chain.reached = BTreeSet::from([(1, 3)]);
-        assert!(chain.connected().expect("a core").served.is_empty(), "1 may lead");
+        assert!(chain.connected(&Changes::default()).expect("a core").served.is_empty(), "1 may lead");
     }
 }

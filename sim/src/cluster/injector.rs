@@ -23,7 +23,7 @@ use self::regain::Regain;
 use super::cuts::{Cuts, Distrusts, Link, between, one_way};
 use super::membership::Membership;
 use super::node_statuses::{NodeStatuses, Order, node_id};
-use super::operator::OperatorQueue;
+use super::operator::{Job, OperatorQueue};
 use super::rebirth::Shelf;
 use super::record::Record;
 use super::schedule::Schedule;
@@ -98,6 +98,8 @@ pub struct Injector {
     paused: BTreeMap<HostId, Nanos>,
     /// Nodes that lose power at a certain moment, by place.
     armed: BTreeMap<usize, Armed>,
+    /// Nodes, by place, that stop in order to move to another address.
+    moving: Vec<usize>,
     /// Downtime of a node that failed by itself, by place.
     restart_after: Vec<Duration>,
     /// Whether a new cluster is being made. No node may start meanwhile.
@@ -107,8 +109,8 @@ pub struct Injector {
     /// Nodes, by place, that may stop by themselves: a fault damaged the disk, or the operator removed the
     /// node.
     excused: BTreeSet<usize>,
-    /// Number of begun and ended faults.
-    deeds: u64,
+    /// Number of faults so far that broke connections of a host and left its links.
+    resets: BTreeMap<HostId, u64>,
     /// Original speed of slowed processors.
     speeds: BTreeMap<HostId, u32>,
 }
@@ -140,18 +142,19 @@ impl Injector {
             deposing,
             paused,
             armed,
+            moving: Vec::new(),
             restart_after,
             is_reborn_now,
             rebirths,
             excused,
-            deeds: 0,
+            resets: BTreeMap::new(),
             speeds: BTreeMap::new(),
         }
     }
 
-    /// Returns the number of begun and ended faults, in steps. Each step changes the world.
-    pub fn deeds(&self) -> u64 {
-        self.deeds
+    /// Returns the number of faults so far, by host, that broke connections of the host and left its links.
+    pub fn resets(&self) -> &BTreeMap<HostId, u64> {
+        &self.resets
     }
 
     /// Returns whether a fault gave the node at this place a cause to stop by itself.
@@ -171,12 +174,17 @@ impl Injector {
 
     /// Executes all steps that are due. Returns the processes to start.
     pub fn act(&mut self) -> Result<Vec<Birth>, Halt> {
+        for moved in self.moving.extract_if(.., |place| !self.sim.is_up(self.targets.nodes[*place])) {
+            self.targets.queue.enqueue(Job::Address(moved));
+        }
         let mut births = Vec::new();
         while let Some(deed) = self.schedule.take_due(self.sim.now()) {
-            self.deeds += 1;
             match deed {
                 Deed::Begin(fault) => {
                     let (text, hosts) = (fault.to_string(), self.concerned(&fault));
+                    if matches!(fault, Fault::Reset { .. } | Fault::Disconnect { .. }) {
+                        hosts.iter().for_each(|host| *self.resets.entry(*host).or_default() += 1);
+                    }
                     self.sim.trace().record(self.sim.now(), || What::Fault { text, hosts });
                     self.begin(fault)?;
                 }

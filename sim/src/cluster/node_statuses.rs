@@ -79,9 +79,11 @@ impl NodeStatuses {
         entries[place].status = Status::default();
     }
 
-    /// Sends an order to a node. Does nothing if the node is down.
+    /// Sends an order to a node. Does nothing if the node is down, or has the order to stop.
     pub(super) fn order(&self, place: usize, order: Order) {
-        let orders = self.0.lock()[place].orders.clone();
+        let is_last = order == Order::Stop || order == Order::Restart;
+        let orders = &mut self.0.lock()[place].orders;
+        let orders = if is_last { orders.take() } else { orders.clone() };
         if let Some(orders) = orders {
             let _ = orders.send(order); // its process may have ended
         }
@@ -99,6 +101,12 @@ impl NodeStatuses {
     /// Returns a node's last status; empty if the node is down.
     pub fn status(&self, place: usize) -> Status {
         self.0.lock()[place].status.clone()
+    }
+
+    /// Returns whether the node leaves on request, and so serves no clients.
+    pub fn is_leaving(&self, place: usize) -> bool {
+        let entry = &self.0.lock()[place];
+        entry.process == Process::Up && entry.orders.is_none()
     }
 
     /// Returns the leader according to the nodes: of several leaders, the leader of the highest term.

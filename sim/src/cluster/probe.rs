@@ -60,18 +60,17 @@ impl Probes {
 
 /// Requests a session, a write and a lock. The error names the first missing service.
 async fn probe(endpoint: String) -> Result<(), String> {
-    let deadline = time::now() + WITHIN;
-    let missing = |what: &'static str| move |error: Error| format!("has {what}: {error}");
-    let late = |what: &'static str| move |_| format!("has {what} within {WITHIN:?}");
+    let without = |what: &'static str| move |error: Error| format!("has no {what}: {error}");
     let config = Client::builder().endpoints(&endpoint).session_timeout(SESSION).connect_timeout(WITHIN);
-    let client = time::timeout_at(deadline, config.connect()).await;
-    let client = client.map_err(late("no session"))?.map_err(|error| format!("has no session: {error}"))?;
-    let writes = client.create("/probe-", None, CreateMode::EphemeralSequential, Acl::open());
-    let written = time::timeout_at(deadline, writes).await;
-    written.map_err(late("no write"))?.map_err(missing("no write"))?;
-    let mutex = client.mutex_at(LOCK);
-    let held = time::timeout_at(deadline, mutex.lock()).await;
-    let guard = held.map_err(late("no lock"))?.map_err(missing("no lock"))?;
+    let served = async {
+        let client = config.connect().await.map_err(|error| format!("has no session: {error}"))?;
+        let writes = client.create("/probe-", None, CreateMode::EphemeralSequential, Acl::open());
+        writes.await.map_err(without("write"))?;
+        let guard = client.mutex_at(LOCK).lock().await.map_err(without("lock"))?;
+        Ok((client, guard))
+    };
+    let served = time::timeout(WITHIN, served).await;
+    let (client, guard) = served.unwrap_or_else(|_| Err(format!("has no service within {WITHIN:?}")))?;
     // The outcome of the cleanup does not count: a fault may begin in between.
     let _ = time::timeout(WITHIN, guard.release()).await;
     let _ = time::timeout(WITHIN, client.close()).await;

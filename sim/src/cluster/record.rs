@@ -16,7 +16,7 @@ use crate::fact_recorder::Reference;
 use crate::history::client::{Answer, CallId, ClientFact, ClientId, Op, WatchId};
 use crate::history::node::{NodeFact, Position};
 use crate::history::{Fact, Index, Locks};
-use crate::invariants::{Invariants, ModelEvents, Terms, Violation};
+use crate::invariants::{Invariants, Lateness, ModelEvents, Terms, Violation};
 
 /// Returns the address of the host that runs this client.
 pub fn client_address(client: ClientId) -> Ipv4Addr {
@@ -41,16 +41,14 @@ struct Inner {
     watches: u64,
     acknowledged: u64,
     grants: u64,
-    /// Start of each quiet client's wait for a reply, and the longest such wait so far.
-    quiet: (BTreeMap<ClientId, Nanos>, Duration),
     /// Largest zxid in any client's reply.
     answered: Zxid,
     /// Digests of the nodes' states after each entry.
     applied: BTreeMap<Position, u64>,
     /// Last entry that each node has acknowledged to a leader as flushed.
     told: BTreeMap<NodeId, Index>,
-    /// Most milliseconds that an expired TTL znode is there.
-    swept_within_ms: i64,
+    /// Most milliseconds that an expired TTL znode is there, if that is promised.
+    swept_within_ms: Option<i64>,
 }
 
 impl Inner {
@@ -71,13 +69,6 @@ impl Inner {
             }
             Fact::Client { client, what: ClientFact::Ended, .. } => {
                 self.waiting.retain(|_, who| who != client);
-            }
-            Fact::Client { client, at, what: ClientFact::Waits { .. } } => {
-                self.quiet.0.insert(*client, *at);
-            }
-            Fact::Client { client, at, what: ClientFact::Served } => {
-                let since = self.quiet.0.remove(client).unwrap_or(*at);
-                self.quiet.1 = self.quiet.1.max(*at - since);
             }
             Fact::Entitled { .. } => self.grants += 1,
             Fact::Node { what: NodeFact::Applied { entry, digest, .. }, .. } => {
@@ -114,7 +105,8 @@ impl Inner {
     }
 
     fn compare_at_end(&mut self) -> Option<String> {
-        let fact = self.reference.compare().or_else(|| self.reference.swept(self.swept_within_ms))?;
+        let differs = self.reference.compare();
+        let fact = differs.or_else(|| self.reference.swept(self.swept_within_ms?))?;
         self.observe(&fact)
     }
 
@@ -139,7 +131,8 @@ impl Record {
     /// Creates an empty record for a cluster whose clients use these locks. `terms` limits the checkers'
     /// demands.
     pub fn new(sim: Simulation, locks: Locks, terms: Terms) -> Self {
-        let swept_within_ms = i64::try_from(terms.swept_within.as_millis()).unwrap_or(i64::MAX);
+        let millis = |within: Duration| i64::try_from(within.as_millis()).unwrap_or(i64::MAX);
+        let swept_within_ms = terms.swept_within.map(millis);
         let (invariants, violation) = (Invariants::of_a_cluster_on(terms), None);
         let reference = Reference::new(locks);
         let (facts, calls, watches, acknowledged, grants) = (0, 0, 0, 0, 0);
@@ -157,7 +150,6 @@ impl Record {
             watches,
             acknowledged,
             grants,
-            quiet: Default::default(),
             answered,
             applied,
             told,
@@ -265,9 +257,8 @@ impl Record {
         self.inner.lock().invariants.model_events()
     }
 
-    /// Returns the longest wait of a quiet client for a reply.
-    pub fn longest_wait(&self) -> Duration {
-        self.inner.lock().quiet.1
+    pub fn lateness(&self) -> Lateness {
+        self.inner.lock().invariants.lateness()
     }
 
     pub fn journal(&self, client: ClientId) -> Journal {

@@ -131,7 +131,7 @@ pub fn run(plan: &Plan) -> Outcome {
         facts,
         acknowledged,
         grants,
-        longest_wait: run.record.longest_wait(),
+        lateness: run.record.lateness(),
         model_events: run.record.model_events(),
         rare: Counts::take(),
         guards: Outcomes::take(),
@@ -353,7 +353,7 @@ impl Run {
 
     /// Reports the service that the world allows, after each possible change.
     fn observe_world(&mut self) {
-        for changed in self.watcher.observe(self.injector.deeds()) {
+        if let Some(changed) = self.watcher.observe(self.injector.resets()) {
             self.record.report(&changed);
         }
     }
@@ -376,7 +376,7 @@ impl Run {
                     }
                     self.sim.trace().record(self.sim.now(), || What::Note { host, text });
                     self.statuses.end(place, Process::Down);
-                    self.record.node(node_id(place), NodeFact::Ended { how: Down::Stopped });
+                    self.record.node(node_id(place), NodeFact::Ended { how: Down::Failed });
                     // A fault that has killed the process since then restarts it as well.
                     if is_up {
                         self.injector.clear_away(place)?;

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
-use std::time::Duration;
 
 use rowlock_env::guard::Outcomes;
 use rowlock_env::rare::Counts;
 use rowlock_world::time::Nanos;
 
 use crate::fault::Kind;
-use crate::invariants::ModelEvents;
+use crate::invariants::{Lateness, ModelEvents};
 
 /// Figures of one or more runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,8 +21,8 @@ pub struct Stats {
     /// Client calls that returned successfully.
     pub acknowledged: u64,
     pub grants: u64,
-    /// Longest time that a quiet client beside floods has waited for a reply.
-    pub longest_wait: Duration,
+    /// Lateness of what the clusters owed.
+    pub lateness: Lateness,
     pub faults: BTreeMap<Kind, u64>,
     pub model_events: ModelEvents,
     /// Counts of rare branches of the code.
@@ -40,7 +39,7 @@ impl AddAssign<&Stats> for Stats {
         self.facts += other.facts;
         self.acknowledged += other.acknowledged;
         self.grants += other.grants;
-        self.longest_wait = self.longest_wait.max(other.longest_wait);
+        self.lateness += &other.lateness;
         self.rare += &other.rare;
         self.guards += &other.guards;
         self.model_events.iter_mut().zip(other.model_events).for_each(|(sum, count)| *sum += count);

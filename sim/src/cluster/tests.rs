@@ -241,13 +241,6 @@ fn nodes_that_move_are_found_again() {
     }
 }
 
-/// An abandoned call for two locks releases its position at one lock before its position at the other lock,
-/// which was granted meanwhile: the call waits for neither lock. The checker assumed a wait (seed 30,004).
-#[test]
-fn an_abandoned_call_for_two_locks_does_not_count_as_waiting() {
-    kept(30_004, 8, Scenario::Life, "3.59s disconnect client3");
-}
-
 /// A node that two faults have killed is started once when both end at the same moment (seed 71,319).
 #[test]
 fn a_node_killed_twice_is_started_once() {
@@ -376,16 +369,6 @@ fn rot_in_the_last_entry_is_found_at_the_start_of_the_node() {
         let says =
             |it: &Happening| matches!(&it.what, What::Note { text, .. } if text.contains("had been flushed"));
         assert!(outcome.record.iter().any(says), "seed {seed}");
-    }
-}
-
-/// All clients reconnect at the same time, repeatedly, also without a leader.
-#[test]
-fn reconnect_storms_of_all_clients_break_no_promise() {
-    let storm = "2s reset nodes -> clients\n3s kill leader for 1s\n3s reset nodes -> clients\n\
-                 3200ms reset nodes -> clients\n5s reset nodes -> clients\n5100ms isolate leader for 2s";
-    for seed in 1..=2 {
-        kept(seed, 10, Scenario::Calm, storm);
     }
 }
 

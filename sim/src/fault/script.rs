@@ -132,7 +132,8 @@ pub enum Fault {
     /// has had) as the replacement, like `rowlock member replace`: once the new node has caught up, one
     /// change makes the new node a voter and removes the lost node.
     Replace { target: Target, node: usize },
-    /// Ends the process, and starts it later at another port for nodes; the operator updates the cluster.
+    /// Stops the process in order, and starts it later at another port for nodes; the operator updates the
+    /// cluster.
     Readdress { target: Target, lasts: Duration },
     /// An operator transfers the leadership to the target.
     Transfer { to: Target },

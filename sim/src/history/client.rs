@@ -190,6 +190,11 @@ pub enum ClientFact {
         session: SessionId,
         what: Connect,
     },
+    /// The connection of a session of our client has changed.
+    Link {
+        session: SessionId,
+        now: Link,
+    },
     /// An event of the persistent watches of a session.
     Follows {
         session: SessionId,
@@ -385,6 +390,15 @@ pub enum Connect {
     Left,
     /// The node has answered a request with SessionMoved (-118).
     ToldMoved,
+}
+
+/// Connection of a session of our client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Link {
+    Up,
+    Down,
+    /// The client ends the session, and awaits no more events.
+    Closing,
 }
 
 /// A write below [`DATA`] applied by the log.

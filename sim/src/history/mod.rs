@@ -103,11 +103,6 @@ pub enum Fact {
     /// The state of the world, and with it the service that the cluster owes, has changed; `None`: no quorum
     /// is connected.
     Connected { at: Nanos, now: Option<Arc<Connected>> },
-    /// These nodes run with working disks that have lost nothing, and these pairs of them (the smaller number
-    /// first) are connected in both directions at the usual speed.
-    Linked { at: Nanos, sound: Arc<BTreeSet<NodeId>>, clear: Arc<BTreeSet<(NodeId, NodeId)>> },
-    /// One of these nodes must lead soon, if every flush takes at most a second; `None`: no node must.
-    Electable { at: Nanos, may_lead: Option<Arc<BTreeSet<NodeId>>> },
     /// A probe that knows only this node has requested a session, a write and a lock, from `began` until now.
     Probed { at: Nanos, began: Nanos, node: NodeId, outcome: Result<(), String> },
     /// All faults have ended, and all living hosts can reach each other.
@@ -135,7 +130,28 @@ pub struct Connected {
     /// Nodes that reach all nodes that may lead: their clients are served.
     pub serving: BTreeSet<NodeId>,
     /// Clients that have a path to each node that may lead.
-    pub served: BTreeSet<ClientId>,
+    pub served: BTreeMap<ClientId, Served>,
+    /// Last change of the nodes, of their disks, or of the links between them.
+    pub changed: Nanos,
+    /// No change of members is pending: the service is owed, and not only the end of the change.
+    pub is_settled: bool,
+    /// Slowdown of the quorum's disks, from 1: a flush takes at most this many times the usual time.
+    pub disk_pace: u32,
+    /// Slowdown of the slowest node's processor, from 1.
+    pub slowdown: u32,
+}
+
+/// Ground on which a client is served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Served {
+    /// Last change of the nodes and links that may serve the client, or of the client.
+    pub changed: Nanos,
+    /// Last change, or fault of a connection, after which the client may not know that a connection is gone.
+    pub disturbed: Nanos,
+    /// Each member serves, and the client reaches each.
+    pub by_all: bool,
+    /// So does each former member, which an old session still knows.
+    pub by_former: bool,
 }
 
 impl Fact {
@@ -145,8 +161,6 @@ impl Fact {
             Fact::Client { at, .. }
             | Fact::Node { at, .. }
             | Fact::Connected { at, .. }
-            | Fact::Linked { at, .. }
-            | Fact::Electable { at, .. }
             | Fact::Probed { at, .. }
             | Fact::Healed { at }
             | Fact::Passed { at } => Some(*at),

@@ -29,8 +29,10 @@ pub struct Members {
 /// End of a node's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Down {
-    /// The node shut down in order.
+    /// The node shut down in order, on request.
     Stopped,
+    /// The node stopped by itself.
+    Failed,
     /// Like kill -9: the operating system keeps written data.
     Killed,
     /// The power failed: unflushed writes may be lost.

@@ -101,6 +101,7 @@ impl Lives {
             | ClientFact::Plain { session }
             | ClientFact::Lease { session }
             | ClientFact::Connects { session, .. }
+            | ClientFact::Link { session, .. }
             | ClientFact::Follows { session, .. }
             | ClientFact::HasEnded { session }
             | ClientFact::Alive { session, .. } => self.sessions.get(session).copied(),

@@ -17,7 +17,7 @@ use std::time::Duration;
 use rowlock_model::rules::Event;
 
 pub use self::cluster::disturbances::Disturbances;
-pub(crate) use self::cluster::serves_while_a_quorum_is_connected::WITHIN as SERVES_WITHIN;
+pub use self::cluster::in_time::{Debt, Histogram, Lateness};
 use self::lives::Lives;
 use crate::history::{Book, Fact};
 
@@ -31,6 +31,11 @@ pub trait Invariant: Send {
     /// Returns the number of events of each kind that a model's checker has compared with the model's rules.
     fn model_events(&self) -> ModelEvents {
         ModelEvents::default()
+    }
+
+    /// Returns how late came what the world owed.
+    fn lateness(&self) -> Lateness {
+        Lateness::default()
     }
 
     /// Returns the name of the checker's type, which names the file of the checker's cases.
@@ -80,14 +85,10 @@ pub struct Terms {
     pub has_room: bool,
     /// No proxy stands between clients and nodes: a node notices at once when a client hangs up.
     pub hears_of_hang_ups: bool,
-    /// Time, after the last fault has healed, within which a granted client knows of its grant.
-    pub grant_within: Duration,
-    /// Time, after the last fault has healed, within which every client's next call is answered.
-    pub answer_within: Duration,
-    /// Time within which a node answers a quiet client's request beside floods.
-    pub fair_within: Duration,
-    /// Time after its end, by the log's clock, within which a TTL znode is removed.
-    pub swept_within: Duration,
+    /// A majority stays: what the cluster owes is due in time.
+    pub owes_service: bool,
+    /// Time after its end, by the log's clock, within which a TTL znode is removed, if a majority stays.
+    pub swept_within: Option<Duration>,
     /// Times with faults other than load.
     pub disturbances: Disturbances,
 }
@@ -102,10 +103,8 @@ impl Default for Terms {
             has_history: true,
             has_room: true,
             hears_of_hang_ups: false,
-            grant_within: Duration::from_secs(15),
-            answer_within: Duration::from_secs(15),
-            fair_within: Duration::from_millis(750),
-            swept_within: Duration::from_secs(63),
+            owes_service: true,
+            swept_within: None,
             disturbances: Disturbances::default(),
         }
     }
@@ -125,15 +124,8 @@ impl Invariants {
             Box::new(cluster::reports::Reports::default()),
             Box::new(cluster::verify::LinearizableVerify::default()),
             Box::new(cluster::lock_events::LockEvents::new(terms.clone())),
-            Box::new(cluster::progress::Progress::within(terms.answer_within)),
+            Box::new(cluster::in_time::InTime::new(terms.owes_service, terms.disturbances.clone())),
             Box::new(cluster::steady::Steady::new(terms.has_faults, terms.has_room)),
-            Box::new(cluster::serves_while_a_quorum_is_connected::ServesWhileAQuorumIsConnected::default()),
-            Box::new(cluster::fair_service::FairService::within(
-                terms.fair_within,
-                terms.disturbances.clone(),
-            )),
-            Box::new(cluster::no_election_by_load::NoElectionByLoad::new(terms.disturbances.clone())),
-            Box::new(cluster::questions::Questions::new(terms.has_faults)),
             Box::new(cluster::may_do::MayDo::default()),
             Box::new(cluster::may_see::MaySee::default()),
         ];
@@ -156,7 +148,6 @@ impl Invariants {
             Box::new(cluster::committed_never_changes::CommittedNeverChanges::default()),
             Box::new(cluster::leader_completeness::LeaderCompleteness::default()),
             Box::new(cluster::voters_have_the_log::VotersHaveTheLog::default()),
-            Box::new(cluster::changes_end::ChangesEnd::default()),
             Box::new(cluster::deposed_leader_admits_none::DeposedLeaderAdmitsNone::default()),
             Box::new(cluster::one_leader_per_term::OneLeaderPerTerm::default()),
             Box::new(cluster::votes_never_go_back::VotesNeverGoBack::default()),
@@ -177,7 +168,6 @@ impl Invariants {
                 terms.has_bounded_clocks,
                 terms.has_true_clocks,
             )),
-            Box::new(cluster::grant_in_time::GrantInTime::within(terms.grant_within)),
         ]
     }
 
@@ -197,6 +187,13 @@ impl Invariants {
             sums.iter_mut().zip(checker.model_events()).for_each(|(sum, count)| *sum += count);
         }
         sums
+    }
+
+    /// Returns the samples of all checkers.
+    pub fn lateness(&self) -> Lateness {
+        let mut sum = Lateness::default();
+        self.lifelong.iter().for_each(|checker| sum += &checker.lateness());
+        sum
     }
 
     /// Passes a fact to all checkers and returns the first violation.

@@ -3,7 +3,7 @@
 //! A paragraph is a history in the words of [`crate::history::text`], with the checker's verdict. `==
 //! TITLE` begins a case, and the history in that paragraph begins all histories of the case. `terms` sets
 //! the demands of the run: `faults=no`, `history=no`, `room=no`, `clocks=unbounded|true`, `starts=wrong`,
-//! `hang-ups=heard`, `grant=MS`, `answer=MS`, `fair=MS`, `disturbed=FROM-TO`.
+//! `hang-ups=heard`, `owes=no`, `disturbed=FROM-TO`.
 //!
 //! `ROWLOCK_UPDATE=1 cargo test -p rowlock-sim --lib invariants` rewrites the verdicts; review the
 //! difference.
@@ -11,7 +11,6 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
-use std::time::Duration;
 
 use rowlock_stories::{Words, parse};
 use rowlock_world::time::Nanos;
@@ -52,8 +51,6 @@ fn name_of(checker: &dyn Invariant) -> String {
 }
 
 fn terms(words: &Words<'_>) -> Terms {
-    let normal = Terms::default();
-    let millis = |key, normal| words.option(key).map_or(normal, |ms| Duration::from_millis(parse(ms)));
     let disturbed = words.option("disturbed").map(|times| {
         let (from, to) = times.split_once('-').expect("disturbed=FROM-TO");
         (Nanos::from_millis(parse(from)), Nanos::from_millis(parse(to)))
@@ -66,11 +63,9 @@ fn terms(words: &Words<'_>) -> Terms {
         has_history: words.option("history") != Some("no"),
         has_room: words.option("room") != Some("no"),
         hears_of_hang_ups: words.option("hang-ups") == Some("heard"),
-        grant_within: millis("grant", normal.grant_within),
-        answer_within: millis("answer", normal.answer_within),
-        fair_within: millis("fair", normal.fair_within),
+        owes_service: words.option("owes") != Some("no"),
         disturbances: Disturbances::new(disturbed.into_iter().collect()),
-        ..normal
+        swept_within: None,
     }
 }
 

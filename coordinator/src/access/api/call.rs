@@ -299,8 +299,8 @@ impl<'a> Call<'a> {
         loop {
             match self.hear(until).await? {
                 None => return Ok(None),
-                Some(Heard::Notice(notice)) => return Ok(Some(notice)),
-                Some(Heard::Applied(_) | Heard::Sign) => {}
+                Some(Heard::Notice(notice)) if !mutant::is(Mutant::NoticesUnread) => return Ok(Some(notice)),
+                Some(Heard::Notice(_) | Heard::Applied(_) | Heard::Sign) => {}
             }
         }
     }

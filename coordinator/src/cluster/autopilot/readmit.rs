@@ -125,8 +125,7 @@ impl MemberChanges {
     async fn strangers_to_others(&self) -> Vec<(NodeId, Incarnation)> {
         let (members, _) = facts::members(&self.node.raft);
         let alive = facts::alive_members(&self.node.raft, UP_WITHIN);
-        let voters: Vec<NodeId> =
-            members.voters.into_iter().filter(|node| *node != self.node.me).collect();
+        let voters: Vec<NodeId> = members.voters.into_iter().filter(|node| *node != self.node.me).collect();
         let silent = voters.iter().copied().filter(|node| !alive.contains(node)).collect();
         let mut waiting = self.introductions(silent).await;
         waiting.retain(|_, answer| answer.is_fresh() && !answer.is_admitted);

@@ -6,6 +6,7 @@ use rowlock_world::disk::Op;
 use rowlock_world::executor::Halt;
 use rowlock_world::time::HostId;
 
+use super::super::node_statuses::Order;
 use super::super::operator::Job;
 use super::super::tokens;
 use super::{Birth, End, Injector};
@@ -71,7 +72,7 @@ impl Injector {
                     self.begin_node(node - 1, Job::Replace { old, new: node - 1 });
                 }
             }
-            Fault::Readdress { target, lasts } => self.move_nodes(target, lasts)?,
+            Fault::Readdress { target, lasts } => self.move_nodes(target, lasts),
             Fault::RestoreBackup { from, after, lasts } => self.begin_backup(from, after, lasts),
             Fault::Recover { target, lasts } => self.begin_recovery(target, lasts)?,
             other => self.begin_on_data(other)?,
@@ -82,18 +83,18 @@ impl Injector {
     /// Restarts nodes at another port and has the operator report the new address. An operator moves no node
     /// while an earlier change is pending: nodes that look for each other at outdated addresses would never
     /// meet.
-    fn move_nodes(&mut self, target: Target, lasts: Duration) -> Result<(), Halt> {
+    fn move_nodes(&mut self, target: Target, lasts: Duration) {
         if !self.targets.queue.is_idle() {
             self.trace("the operator is not done with earlier changes: no node moves".to_owned());
-            return Ok(());
+            return;
         }
         for place in self.places(target) {
             self.targets.membership.move_to_another_port(place);
-            self.sim.kill(self.targets.nodes[place])?;
-            self.start_later(Birth::Node(place), Down::For(lasts));
-            self.targets.queue.enqueue(Job::Address(place));
+            // The node hands over and ends by itself. A node that is down moves with its start.
+            self.restart_after[place] = lasts;
+            self.targets.statuses.order(place, Order::Restart);
+            self.moving.push(place);
         }
-        Ok(())
     }
 
     /// Starts a node on a new machine, which joins as a learner by itself, and queues the rest for the

@@ -104,7 +104,6 @@ impl Injector {
                 true => Fault::Kill { target, down: Down::For(lasts) },
                 false => Fault::Isolate { target, lasts },
             };
-            self.deeds += 1;
             self.trace(format!("in the middle of a change of voters: {fault}"));
             self.begin(fault)?;
         }

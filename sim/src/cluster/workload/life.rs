@@ -14,7 +14,7 @@ use super::chance::{about, between, chance, millis, weighted};
 use super::theme::Operation;
 use super::{Journal, Profile, operations, plain, rest};
 use crate::history::access::{Access, Bearer};
-use crate::history::client::ClientFact;
+use crate::history::client::{ClientFact, Link};
 
 /// Longest delay from a process's start to its first session, in milliseconds.
 const COMES_WITHIN_MS: u64 = 1_500;
@@ -126,6 +126,7 @@ async fn serve(caller: Caller, closing: watch::Receiver<bool>) {
         tasks.push(task::spawn("states", rest::state::live(place.clone())));
     }
     until_over(&caller, closing).await;
+    caller.journal().record(ClientFact::Link { session: caller.session(), now: Link::Closing });
     ending.send(true);
     let deadline = time::now() + LAST_OPERATIONS;
     for one in tasks {
@@ -136,11 +137,18 @@ async fn serve(caller: Caller, closing: watch::Receiver<bool>) {
     let _ = time::timeout_at(time::now() + CLOSE, caller.client().close()).await;
 }
 
-/// Waits until the session has ended or is due to end.
+/// Waits until the session has ended or is due to end, and reports its connections.
 async fn until_over(caller: &Caller, mut closing: watch::Receiver<bool>) {
     let life = caller.profile().session_life;
     let mut states = caller.client().states();
-    let has_ended = |state: &SessionState| state.is_final();
+    let mut last = Link::Up;
+    let has_ended = |state: &SessionState| {
+        let now = if *state == SessionState::Connected { Link::Up } else { Link::Down };
+        if std::mem::replace(&mut last, now) != now {
+            caller.journal().record(ClientFact::Link { session: caller.session(), now });
+        }
+        state.is_final()
+    };
     tokio::select! {
         biased;
         _ = closing.wait_for(|is_closing| *is_closing) => {}

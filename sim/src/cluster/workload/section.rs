@@ -197,7 +197,7 @@ impl Section {
         if token != self.stakes[0].token {
             // A new queue position, granted by the same command that released the old one.
             self.report_gone(0);
-            self.stakes[0].token = token;
+            (self.stakes[0].token, self.stakes[0].heard_ms) = (token, i64::MIN);
         }
         self.stakes[0].mode = mode;
         self.held_lock = Some(held_lock);

@@ -4,7 +4,8 @@
 //! - calls: `invokes NUMBER CALL`, `returns NUMBER ANSWER`; both at once: `call NUMBER
 //!   CALL -> ANSWER` (two facts)
 //! - sessions: `session [timeout=] [grace=]`, `plain`, `lease`, `alive MS`, `ended-session SESSION`, `ends`
-//! - connections: `connects seen|unseen`, `connected`, `disconnects`, `told-moved`
+//! - connections: `connects seen|unseen`, `connected`, `disconnects`, `told-moved`; of our client
+//!   `link up|down|closing`
 //! - watches: `event WATCH KIND PATH ZXID`; persistent: `watches PATH [recursive] since=`, `unwatches PATH
 //!   [recursive]`, `told KIND PATH ZXID`, `shown ZXID`, `cut`, `rearmed ZXID`
 //! - locks: `holds TOKEN [MODE]`, `lets-go TOKEN`, `asks [within=]`, `heard TOKEN ASKED`, `gives-up TOKEN`,
@@ -35,7 +36,7 @@ use serde_json::{Value, json};
 
 use super::super::access::{Access, Bearer, Need};
 use super::super::client::{
-    Answer, CallId, ClientFact, Connect, Events, Failure, Follow, Large, Op, ReadKind, Store, WatchId,
+    Answer, CallId, ClientFact, Connect, Events, Failure, Follow, Large, Link, Op, ReadKind, Store, WatchId,
 };
 use super::super::{Fact, Lock, Millis};
 use super::log::entry;
@@ -84,6 +85,9 @@ fn session_fact(words: &Words<'_>, session: SessionId) -> Option<ClientFact> {
         "connected" => connects(Connect::Done),
         "disconnects" => connects(Connect::Left),
         "told-moved" => connects(Connect::ToldMoved),
+        "link" => {
+            ClientFact::Link { session, now: named(&[Link::Up, Link::Down, Link::Closing], words.at(1)) }
+        }
         "waits" => ClientFact::Waits { request: "write" },
         "served" => ClientFact::Served,
         "large" => {

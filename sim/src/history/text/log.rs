@@ -11,10 +11,9 @@
 //! - `disagreed PROMISE`: the oracle finds another value
 //! - `committed ZXID`, `life FLOOR [SESSION...]`: a new cluster that begins with these open sessions
 //! - `replica NODE INDEX DIGEST apply|install`
-//! - the world: `settled`, `healed`, `passed`, `linked [NODES]` (all with each other), `connected none`,
-//!   `connected [nodes=1,2,3] [clients=1]`, `electable NODE,NODE`, `probed NODE began= [without=SERVICE]`
+//! - the world: `settled`, `healed`, `passed`, `connected none`, `connected [nodes=1,2,3] [clients=1] [pace=]
+//!   [slowdown=] [settled=no]`, `probed NODE began= [without=SERVICE]`
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rowlock_proto::report::{HistoryEntry, HistoryEvent};
@@ -27,7 +26,7 @@ use serde_json::json;
 
 use super::super::client::{ClientId, Logged, Znode, ZnodeChange, name_hash};
 use super::super::node::Position;
-use super::super::{Connected, Fact, Index, Lock, Millis, NewLife, Origin};
+use super::super::{Connected, Fact, Index, Lock, Millis, NewLife, Origin, Served};
 use super::client::{answer, call, data, rules, stat};
 use super::{millis, mode, named, numbers};
 
@@ -155,16 +154,14 @@ fn world(words: &Words<'_>, at: Nanos) -> Option<Fact> {
         "connected" if words.find(1) == Some("none") => Fact::Connected { at, now: None },
         "connected" => {
             let (may_lead, serving) = (nodes(words.option("nodes")?), nodes(words.option("nodes")?));
-            let served = numbers(words.option("clients")?, ',').into_iter().map(ClientId).collect();
-            Fact::Connected { at, now: Some(Arc::new(Connected { may_lead, serving, served })) }
+            let here = Served { changed: at, disturbed: at, by_all: true, by_former: true };
+            let clients = numbers(words.option("clients")?, ',').into_iter();
+            let served = clients.map(|client| (ClientId(client), here)).collect();
+            let (disk_pace, slowdown) = (words.number("pace", 1), words.number("slowdown", 1));
+            let is_settled = words.option("settled").is_none();
+            let now = Connected { may_lead, serving, served, changed: at, is_settled, disk_pace, slowdown };
+            Fact::Connected { at, now: Some(Arc::new(now)) }
         }
-        "linked" => {
-            let sound: BTreeSet<NodeId> = words.find(1).map_or_else(BTreeSet::new, nodes);
-            let pairs =
-                sound.iter().flat_map(|one| sound.range(NodeId(one.0 + 1)..).map(|other| (*one, *other)));
-            Fact::Linked { at, clear: Arc::new(pairs.collect()), sound: Arc::new(sound) }
-        }
-        "electable" => Fact::Electable { at, may_lead: Some(Arc::new(nodes(words.at(1)))) },
         "probed" => {
             let outcome = words.option("without").map_or(Ok(()), |service| Err(format!("has no {service}")));
             Fact::Probed { at, began: millis(words.option("began")?), node: NodeId(words.parse(1)), outcome }

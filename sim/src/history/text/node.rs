@@ -1,5 +1,5 @@
-//! Facts of nodes, after `nN`: `started`, `ended stopped|killed|powerlost`, `resumed MS`, `forgot`, `opened
-//! [vote=TERM/NODE] [last=POSITION]`, `members POSITION VOTERS[+VOTERS] [learners=NODES]`, `appended
+//! Facts of nodes, after `nN`: `started`, `ended stopped|failed|killed|powerlost`, `resumed MS`, `forgot`,
+//! `opened [vote=TERM/NODE] [last=POSITION]`, `members POSITION VOTERS[+VOTERS] [learners=NODES]`, `appended
 //! POSITION [HASH]`, `acknowledged POSITION`, `truncated
 //! INDEX`, `applied POSITION [HASH]`, `installed POSITION [DIGEST]`, `voted TERM NODE`, `leads TERM`,
 //! `confirms TERM SESSION since= touched=`, `expires TERM SESSION [contact=]` (the last contact is now
@@ -25,7 +25,8 @@ pub(super) fn fact(words: &Words<'_>, at: Nanos) -> Option<NodeFact> {
     Some(match words.at(0) {
         "started" => NodeFact::Started,
         "ended" => {
-            NodeFact::Ended { how: named(&[Down::Stopped, Down::Killed, Down::PowerLost], words.at(1)) }
+            let all = [Down::Stopped, Down::Failed, Down::Killed, Down::PowerLost];
+            NodeFact::Ended { how: named(&all, words.at(1)) }
         }
         "resumed" => NodeFact::Resumed { after: std::time::Duration::from_millis(words.parse(1)) },
         "forgot" => NodeFact::Forgot,

@@ -5,16 +5,14 @@
 //! [`NodeFact`]: crate::history::node::NodeFact
 
 pub(super) mod beliefs;
-pub(super) mod changes_end;
 pub(super) mod committed_never_changes;
 pub(super) mod deposed_leader_admits_none;
 pub(super) mod disturbances;
 pub(super) mod durable;
 pub(super) mod effects;
-pub(super) mod fair_service;
 pub(super) mod fenced_store;
 pub(super) mod fifo_in_real_time;
-pub(super) mod grant_in_time;
+pub(super) mod in_time;
 pub(super) mod leader_completeness;
 pub(super) mod linearizability;
 pub(super) mod linearizable_writes;
@@ -26,18 +24,14 @@ mod matching;
 pub(super) mod may_do;
 pub(super) mod may_see;
 pub(super) mod monotonic_reads;
-pub(super) mod no_election_by_load;
 pub(super) mod one_leader_per_term;
 pub(super) mod persistent_watches;
-pub(super) mod progress;
-pub(super) mod questions;
 pub(super) mod read_your_writes;
 mod reads;
 pub(super) mod releases;
 pub(super) mod reports;
 pub(super) mod restored_cluster;
 mod rules;
-pub(super) mod serves_while_a_quorum_is_connected;
 pub(super) mod session_expiry;
 pub(super) mod session_moves;
 pub(super) mod session_order;

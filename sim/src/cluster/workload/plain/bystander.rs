@@ -1,5 +1,5 @@
 //! Quiet clients beside floods: one small request after another, with a pause before each. The checker
-//! **fair-service** bounds the waits of these clients.
+//! **in-time** bounds the waits of these clients.
 
 use std::time::Duration;
 
