@@ -78,9 +78,8 @@ impl Grants {
     pub(super) fn tell(&mut self, key: (Lock, FencingToken), is_lease: bool) -> Option<Due> {
         let due = self.due(key, is_lease);
         let place = self.places.remove(&key)?;
-        let since = self.asked.values().find(|asked| asked.may_want(key.0, &place)).map(|asked| asked.since);
-        let parts = self.asked.values().filter(|it| (it.session, Some(it.since)) == (place.session, since));
-        self.places.retain(|(lock, _), place| !parts.clone().any(|part| part.may_want(*lock, place)));
+        // The positions of one request have one token.
+        self.places.retain(|(_, token), other| (*token, other.session) != (key.1, place.session));
         due
     }
 
@@ -104,16 +103,19 @@ impl Grants {
         let place = self.places.get(&key)?;
         let (granted, session) = (place.granted?, place.session);
         let wanting = self.asked.values().filter(|asked| asked.may_want(key.0, place));
-        let Some(asked) = wanting.clone().next() else {
+        if wanting.clone().next().is_none() {
             let since = granted.max(place.unasked);
             return (!is_lease).then_some(Due { debt: Debt::Removal, session, since, what: key });
-        };
-        // A request for several locks ends with the last grant, or gives up one position after another.
-        let together = self.asked.values().filter(|it| (it.session, it.since) == (session, asked.since));
-        let mut since = granted.max(asked.since);
-        for part in together {
-            let mut own = self.places.iter().filter(|((lock, _), place)| part.may_want(*lock, place));
-            since = since.max(own.find_map(|(_, place)| place.granted)?);
+        }
+        // A request for several locks ends with the last grant, or gives up one position after another. Any of
+        // the calls may have the position.
+        let mut since = granted;
+        for asked in wanting {
+            let together = self.asked.values().filter(|it| (it.session, it.since) == (session, asked.since));
+            since = since.max(asked.since);
+            for part in together {
+                since = since.max(self.places.get(&(part.lock, key.1))?.granted?);
+            }
         }
         if is_lease {
             since = since.max(self.requests.get(&session)?.1);

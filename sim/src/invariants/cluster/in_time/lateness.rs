@@ -37,7 +37,7 @@ const KINDS: [(Debt, &str, u64); 12] = [
     (Debt::Leader, "leader", 500),
     (Debt::HandOver, "hand-over", 100),
     (Debt::Change, "change", 6_000),
-    (Debt::Reconnect, "reconnect", 60),
+    (Debt::Reconnect, "reconnect", 100),
     (Debt::Heartbeat, "heartbeat", 150),
     (Debt::Call, "call", 400),
     (Debt::Grant, "grant", 200),
