@@ -107,8 +107,8 @@ impl Grants {
             let since = granted.max(place.unasked);
             return (!is_lease).then_some(Due { debt: Debt::Removal, session, since, what: key });
         }
-        // A request for several locks ends with the last grant, or gives up one position after another. Any of
-        // the calls may have the position.
+        // A request for several locks ends with the last grant, or gives up one position after another. Any
+        // of the calls may have the position.
         let mut since = granted;
         for asked in wanting {
             let together = self.asked.values().filter(|it| (it.session, it.since) == (session, asked.since));
