@@ -60,6 +60,12 @@ impl Lives {
             Fact::SessionOpened { session, .. } => {
                 self.sessions.insert(*session, self.lives.len() - 1);
             }
+            // Every session ends with its cluster.
+            Fact::Client { what: ClientFact::HasEnded { session }, .. }
+                if self.sessions.get(session).is_some_and(|life| life + 1 < self.lives.len()) =>
+            {
+                return Ok(());
+            }
             Fact::Client { what, .. } => {
                 return match self.life_of(what) {
                     Some(life) => {
@@ -152,6 +158,12 @@ mod tests {
         assert_eq!(observe(facts), Ok(()), "a fact is the third of its life");
         assert!(observe(&format!("{facts}; c1 alive 1")).is_err());
         assert!(observe(&format!("{facts}; c2 alive 1")).is_err());
+    }
+
+    #[test]
+    fn a_session_ends_with_its_cluster() {
+        assert_eq!(observe("opened 1; c1 alive 1; life 9; c1 ended-session 1"), Ok(()));
+        assert!(observe("opened 1; c1 alive 1; c1 ended-session 1").is_err());
     }
 
     #[test]
