@@ -77,7 +77,9 @@ impl Servers {
     /// Records that a server accepted the session, and that the connection ended without an unanswered
     /// request.
     pub(crate) fn accepted(&mut self) {
-        self.failures *= usize::from(mutant::is(Mutant::PauseStays));
+        if !mutant::is(Mutant::PauseStays) {
+            self.failures = 0;
+        }
     }
 
     /// Endpoints to move to from the current server, if the leader is among these endpoints.

@@ -372,6 +372,16 @@ fn rot_in_the_last_entry_is_found_at_the_start_of_the_node() {
     }
 }
 
+/// All clients reconnect at the same time, repeatedly, also without a leader.
+#[test]
+fn reconnect_storms_of_all_clients_break_no_promise() {
+    let storm = "2s reset nodes -> clients\n3s kill leader for 1s\n3s reset nodes -> clients\n\
+                 3200ms reset nodes -> clients\n5s reset nodes -> clients\n5100ms isolate leader for 2s";
+    for seed in 1..=2 {
+        kept(seed, 10, Scenario::Calm, storm);
+    }
+}
+
 /// Full disks break no promise and stop no running node. (A node that starts needs room.)
 #[test]
 fn full_disks_stop_no_node_and_break_no_promise() {
