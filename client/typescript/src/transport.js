@@ -201,13 +201,27 @@ export class Transport {
   }
 }
 
+/**
+ * Reader of a body that ends when `signal` is aborted. Node's `fetch` stops following its signal once the request is
+ * collected as garbage.
+ * @param {ReadableStream<Uint8Array>} body @param {AbortSignal} signal
+ */
+export function readerOf(body, signal) {
+  const reader = body.getReader();
+  const cancel = () => void reader.cancel().catch(() => {});
+  if (signal.aborted) cancel();
+  else signal.addEventListener("abort", cancel, { once: true });
+  return reader;
+}
+
 /** The text of an answer, as far as it has a decent size. @param {Response} response @param {AbortController} bound */
 export async function read(response, bound) {
   let text = "";
   if (!response.body) return text;
-  const [reader, decoder] = [response.body.getReader(), new TextDecoder()];
+  const [reader, decoder] = [readerOf(response.body, bound.signal), new TextDecoder()];
   for (;;) {
     const { done, value } = await reader.read();
+    bound.signal.throwIfAborted();
     if (done) return text + decoder.decode();
     text += decoder.decode(value, { stream: true });
     if (text.length > BODY_MAX) {

@@ -2,7 +2,7 @@
 
 import { pause } from "./clock.js";
 import { Refused, RowlockError } from "./errors.js";
-import { BODY_MAX, PAUSE, document, isRefusal, read, refusal } from "./transport.js";
+import { BODY_MAX, PAUSE, document, isRefusal, read, readerOf, refusal } from "./transport.js";
 
 /** Milliseconds after which a stream that says nothing counts as dead: nodes say something every 15 s. */
 const SILENCE = 40_000;
@@ -77,7 +77,7 @@ class Stream {
       if (isRefusal(found) || (found.status === 404 && found.strange === undefined)) throw refusal(found);
       throw new RowlockError(`${found.status} ${found.strange}`);
     }
-    const [reader, decoder, parser] = [response.body.getReader(), new TextDecoder(), new Parser()];
+    const [reader, decoder, parser] = [readerOf(response.body, this.#bound.signal), new TextDecoder(), new Parser()];
     for (;;) {
       const { done, value } = await reader.read();
       if (done) return;

@@ -4,6 +4,8 @@ import assert from "node:assert/strict";
 import { createServer } from "node:http";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 
 import { Refused, Rowlock, TimedOut } from "rowlock";
 
@@ -68,6 +70,21 @@ test("a node that trickles is not waited for", async (t) => {
   assert.ok(now() - began < SHORT);
   const guard = await new Rowlock([slow.url, (await node(t, worksFor(SHORT))).url], { ttlMs: SHORT }).lock("a");
   assert.equal(await guard.release(), true);
+});
+
+test("a deadline ends a body and a stream whose request was collected as garbage", { timeout: 20_000 }, async (t) => {
+  setFlagsFromString("--expose-gc");
+  const collect = runInNewContext("gc");
+  const slow = await node(t, async (_, response) => {
+    response.writeHead(200, { "Content-Length": 100_000 });
+    for (; response.socket && !response.socket.destroyed; await sleep(50)) response.write(" ");
+  });
+  const timer = setInterval(collect, 20);
+  t.after(() => clearInterval(timer));
+  await assert.rejects(new Transport(slow.url).call("POST", "/", {}, now() + 500), TimedOut);
+  const signal = AbortSignal.timeout(500);
+  for await (const event of new Rowlock(slow.url).watch({ prefix: "a", signal })) assert.fail(`${event}`);
+  assert.ok(signal.aborted);
 });
 
 test("a document with many levels, or of another shape, is no answer", async (t) => {
