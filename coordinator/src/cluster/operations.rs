@@ -220,7 +220,7 @@ impl Operator {
 
     /// Returns whether another node serves the clients of this one.
     async fn another_serves(&self) -> bool {
-        let members = facts::facts(&self.node.raft).members;
+        let (members, _) = facts::members(&self.node.raft);
         let (me, deadline) = (self.node.me, Instant::now() + STATUS_DEADLINE);
         let asked = members.nodes.keys().filter(|node| **node != me).map(|node| async move {
             let answer = self.node.peers.call(*node, Lane::Control, &Request::Status, deadline).await;

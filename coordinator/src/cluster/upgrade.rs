@@ -55,6 +55,11 @@ impl Upgrades {
 
     /// Returns the command that the leader of this term must propose now without a request.
     fn raised(&self, term: u64, now: Instant) -> Option<Command> {
+        if self.node.peers.releases().ours().most <= self.node.replica.version() {
+            // Not all members support a later version, since this one does not.
+            *self.health.lock() = Health::default();
+            return None;
+        }
         let survey = self.survey();
         let state = survey.state();
         let ready_for = self.health.lock().record(term, &state, now)?;
@@ -114,7 +119,6 @@ impl Upgrades {
     }
 
     fn survey(&self) -> Survey {
-        let facts = facts::facts(&self.node.raft);
         let up = facts::alive_members(&self.node.raft, UP_WITHIN);
         let releases = self.node.peers.releases();
         let seen = |node: &NodeId| {
@@ -126,8 +130,8 @@ impl Upgrades {
         Survey {
             version: state.version().clone(),
             is_held: state.is_version_held(),
-            is_settled: facts::settled_members(&self.node.raft).is_some(),
-            members: facts.members.nodes.keys().map(seen).collect(),
+            is_settled: facts::settled_at(&self.node.raft).is_some(),
+            members: facts::members(&self.node.raft).0.nodes.keys().map(seen).collect(),
         }
     }
 

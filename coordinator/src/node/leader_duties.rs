@@ -19,7 +19,7 @@ use rowlock_env::duty::Duty;
 use rowlock_env::sync::watch;
 use rowlock_env::time::{self, Instant};
 use rowlock_env::{decides, rng};
-use rowlock_proto::{ClusterId, NodeId};
+use rowlock_proto::{ClusterId, NodeId, Zxid};
 use rowlock_state::Machine;
 use rowlock_state::command::Command;
 use tokio::sync::mpsc;
@@ -138,24 +138,37 @@ async fn propose(
 /// Interval at which the leader compares the state with its target.
 const CLUSTER_EVERY: Duration = Duration::from_millis(100);
 
+/// Znode with the text of the membership.
+const CONFIG: &str = "/zookeeper/config";
+
 /// Proposes the few commands that concern the whole cluster.
 pub struct ClusterDuty {
     node: Arc<NodeContext>,
     founding: Founding,
+    /// Membership whose text [`CONFIG`] had, and the zxid of that text.
+    written: Option<(u64, Zxid)>,
 }
 
 impl ClusterDuty {
     pub fn new(node: Arc<NodeContext>) -> ClusterDuty {
-        ClusterDuty { node, founding: Founding::default() }
+        ClusterDuty { node, founding: Founding::default(), written: None }
     }
 }
 
 impl LeaderDuty for ClusterDuty {
     fn due(&mut self, term: u64, now: Instant) -> Due {
         // During a change of voters the text stays as written until the new set is in force.
-        let members = facts::settled_members(&self.node.raft);
+        let settled_at = facts::settled_at(&self.node.raft);
         let state = self.node.replica.state.read();
-        let config = members.and_then(|(members, version)| config_due(&state, &members, version));
+        let text_at = state.get_data(CONFIG, &[]).ok().map(|(_, stat)| stat.mzxid);
+        let now_there = settled_at.zip(text_at);
+        let mut config = None;
+        if (now_there.is_none() || now_there != self.written)
+            && let Some((members, version)) = facts::settled_members(&self.node.raft)
+        {
+            config = config_due(&state, &members, version);
+            self.written = text_at.filter(|_| config.is_none()).map(|at| (version, at));
+        }
         let founding = self.founding.due(&state, term, now);
         Due { commands: founding.into_iter().chain(config).collect(), next: Some(time::about(CLUSTER_EVERY)) }
     }
@@ -201,7 +214,7 @@ impl Founding {
 /// Returns the command that writes the membership to `/zookeeper/config`, if the text differs.
 fn config_due(state: &Machine, members: &Members, version: u64) -> Option<Command> {
     let config = config_text(members, version);
-    let current = state.get_data("/zookeeper/config", &[]);
+    let current = state.get_data(CONFIG, &[]);
     let is_current = matches!(current, Ok((Some(data), _)) if data == config.as_bytes());
     (!is_current).then_some(Command::Configure { config })
 }

@@ -169,12 +169,13 @@ impl PeerService for Service {
 
     async fn introduce(&self, from: NodeId) -> Introduction {
         let (raft, stored) = (facts::facts(&self.node.raft), self.node.quorum.stored_by(from.0));
-        let nodes = raft.members.nodes.iter();
+        let (members, members_at) = facts::members(&self.node.raft);
+        let nodes = members.nodes.iter();
         let addresses = nodes.map(|(node, member)| (*node, member.dial_addr())).collect();
         Introduction {
-            voters: raft.members.voters.iter().copied().collect(),
-            learners: raft.learners(),
-            members_at: raft.members_at.map(|at| at.index),
+            voters: members.voters.iter().copied().collect(),
+            learners: members.learners().collect(),
+            members_at: members_at.map(|at| at.index),
             last_index: raft.last_index,
             is_admitted: self.node.admission.is_granted(),
             term: stored.map_or(raft.term, |(term, _)| term),

@@ -15,7 +15,7 @@ use std::time::Duration;
 use rowlock_consensus::node_hook::Position;
 use rowlock_consensus::peer::{Lane, Request, Response};
 use rowlock_consensus::raft::elections::Leadership;
-use rowlock_consensus::raft::facts;
+use rowlock_consensus::raft::facts::{self, Facts};
 use rowlock_consensus::status::{NotServing, Status};
 use rowlock_env::decides;
 use rowlock_env::duty::Duty;
@@ -73,10 +73,11 @@ impl Duty for StatusPublisher {
     type End = ();
 
     async fn turn(&mut self) -> Result<Option<Instant>, ()> {
-        self.follow_membership();
+        let raft = facts::facts(&self.node.raft);
+        self.follow_membership(raft.members_at);
         let view = *self.leadership.borrow_and_update();
         let contact = self.node.contact.within(self.node.contact_max());
-        let is_stuck = self.is_stuck() | self.hangs();
+        let is_stuck = self.is_stuck(&raft) | self.hangs(&raft);
         if decides!("node-has-no-contact", !contact || is_stuck) {
             self.caught_up = false;
         } else if decides!("node-is-not-caught-up", !self.caught_up) {
@@ -160,8 +161,7 @@ impl StatusPublisher {
     /// Returns whether this node's log has waited for disk space for a while although the cluster makes
     /// progress: the node then answers no write. Without progress anywhere, the clients stay connected, since
     /// their pings are answered.
-    fn is_stuck(&mut self) -> bool {
-        let raft = facts::facts(&self.node.raft);
+    fn is_stuck(&mut self, raft: &Facts) -> bool {
         let is_behind =
             self.node.metrics.wal_waits_for_room.get() == 1 && raft.applied_index < raft.committed_index;
         self.stuck_since = is_behind.then(|| self.stuck_since.unwrap_or_else(Instant::now));
@@ -171,8 +171,7 @@ impl StatusPublisher {
     /// Returns whether the disk is unresponsive although the cluster makes progress: unwritten entries then
     /// accumulate in memory. Without progress anywhere, the clients stay connected, since their pings are
     /// answered.
-    fn hangs(&mut self) -> bool {
-        let raft = facts::facts(&self.node.raft);
+    fn hangs(&mut self, raft: &Facts) -> bool {
         let (last, committed) = (raft.last_index.unwrap_or(0), raft.committed_index);
         self.node.metrics.commits_stalled.set(u64::from(self.stall.update(last, committed, Instant::now())));
         let (hangs, is_left_behind) =
@@ -195,20 +194,19 @@ impl StatusPublisher {
     }
 
     /// Updates the members' addresses from the membership; cluster.toml only has the initial addresses.
-    fn follow_membership(&mut self) {
-        let facts = facts::facts(&self.node.raft);
-        if facts.members_at == self.membership.at {
+    fn follow_membership(&mut self, at: Option<Position>) {
+        if at == self.membership.at {
             return;
         }
-        let learners = facts.learners().into_iter().collect();
-        let now = SeenMembers { at: facts.members_at, voters: facts.members.voters.clone(), learners };
+        let (members, at) = facts::members(&self.node.raft);
+        let now = SeenMembers { at, learners: members.learners().collect(), voters: members.voters };
         // A new position without a change of members is the second half of a change in two steps.
         if (&self.membership.voters, &self.membership.learners) != (&now.voters, &now.learners) {
             tracing::info!(voters = ids(&now.voters), learners = ids(&now.learners), "membership");
         }
         self.membership = now;
-        self.node.quorum.follow_members(&facts.members.nodes.keys().copied().collect());
-        for (id, member) in facts.members.nodes.iter().filter(|(id, _)| **id != self.node.me) {
+        self.node.quorum.follow_members(&members.nodes.keys().copied().collect());
+        for (id, member) in members.nodes.iter().filter(|(id, _)| **id != self.node.me) {
             self.node.peers.set_address(*id, &member.dial_addr());
         }
     }
@@ -234,10 +232,10 @@ impl StatusPublisher {
         let (status, serving) = (self.status(view, why), why.is_none());
         self.gauge(&status);
         self.node.replica.rounds.fetch_add(1, Ordering::Relaxed);
-        let before = self.publish.borrow().clone();
-        if before == status {
+        if *self.publish.borrow() == status {
             return;
         }
+        let before = self.publish.borrow().clone();
         self.publish.send(status.clone());
         if before.serving && !serving {
             if *self.leaving.borrow() || *self.drained.borrow() {
@@ -285,8 +283,8 @@ impl StatusPublisher {
             last_log_index: raft.last_index.unwrap_or(0),
             snapshot_index: raft.snapshot_index,
             purged_index: raft.purged_index,
-            voters: raft.members.voters.iter().copied().collect(),
-            learners: raft.learners(),
+            voters: self.membership.voters.iter().copied().collect(),
+            learners: self.membership.learners.iter().copied().collect(),
             replicated: raft.replicated,
             silent: Vec::new(),
             waits_for: self.node.admission.waits_for(),

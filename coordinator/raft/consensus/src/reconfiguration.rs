@@ -32,6 +32,13 @@ pub struct Members {
     pub voters: BTreeSet<NodeId>,
 }
 
+impl Members {
+    /// Iterates over the members that do not vote.
+    pub fn learners(&self) -> impl Iterator<Item = NodeId> {
+        self.nodes.keys().copied().filter(|node| !self.voters.contains(node))
+    }
+}
+
 /// The membership change of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {

@@ -123,10 +123,9 @@ impl MemberChanges {
 
     /// Returns silent, empty voters whose old folder is known to other nodes than this leader.
     async fn strangers_to_others(&self) -> Vec<(NodeId, Incarnation)> {
-        let facts = facts::facts(&self.node.raft);
+        let (members, _) = facts::members(&self.node.raft);
         let alive = facts::alive_members(&self.node.raft, UP_WITHIN);
-        let voters: Vec<NodeId> =
-            facts.members.voters.iter().copied().filter(|node| *node != self.node.me).collect();
+        let voters: Vec<NodeId> = members.voters.into_iter().filter(|node| *node != self.node.me).collect();
         let silent = voters.iter().copied().filter(|node| !alive.contains(node)).collect();
         let mut waiting = self.introductions(silent).await;
         waiting.retain(|_, answer| answer.is_fresh() && !answer.is_admitted);
@@ -179,12 +178,11 @@ impl MemberChanges {
     /// Returns whether this node does not vote, and more than half of the other voters know `node` by this
     /// folder.
     async fn is_known_to_voters(&self, node: NodeId, incarnation: Incarnation) -> bool {
-        let facts = facts::facts(&self.node.raft);
-        if facts.members.voters.contains(&self.node.me) {
+        let (members, _) = facts::members(&self.node.raft);
+        if members.voters.contains(&self.node.me) {
             return false;
         }
-        let others =
-            facts.members.nodes.keys().copied().filter(|other| *other != self.node.me && *other != node);
+        let others = members.nodes.into_keys().filter(|other| *other != self.node.me && *other != node);
         let answers = self.introductions(others.collect()).await;
         majority_knows(self.node.me, (node, incarnation), &answers)
     }
@@ -201,9 +199,8 @@ impl MemberChanges {
     }
 
     async fn readmit_as_leader(&self, node: NodeId, incarnation: Incarnation, readmission: &mut Readmission) {
-        let facts = facts::facts(&self.node.raft);
-        let (is_member, votes) =
-            (facts.members.nodes.contains_key(&node), facts.members.voters.contains(&node));
+        let (facts, (members, _)) = (facts::facts(&self.node.raft), facts::members(&self.node.raft));
+        let (is_member, votes) = (members.nodes.contains_key(&node), members.voters.contains(&node));
         // A member that never acknowledged anything to this leader joined under another leader.
         let stored =
             |node| facts.replicated.iter().find(|(other, _)| *other == node).map_or(0, |(_, index)| *index);

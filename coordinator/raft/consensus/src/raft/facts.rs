@@ -33,19 +33,10 @@ pub struct Facts {
     pub snapshot_index: u64,
     /// Log index up to which the log was purged, 0 for none.
     pub purged_index: u64,
-    /// The newest membership in the log.
-    pub members: Members,
-    /// Position of that membership.
+    /// Position of the newest membership in the log.
     pub members_at: Option<Position>,
     /// Log index up to which each other member has stored the log. Empty unless this node leads.
     pub replicated: Vec<(NodeId, u64)>,
-}
-
-impl Facts {
-    pub fn learners(&self) -> Vec<NodeId> {
-        let learners = self.members.nodes.keys().filter(|node| !self.members.voters.contains(node));
-        learners.copied().collect()
-    }
 }
 
 pub fn facts(raft: &Raft) -> Facts {
@@ -66,25 +57,40 @@ pub fn facts(raft: &Raft) -> Facts {
         committed_index: index(&raft.cluster_committed).max(index(&raft.local_committed)),
         snapshot_index: index(&raft.snapshot),
         purged_index: index(&raft.purged),
-        members: members(&raft.membership_config),
         members_at: raft.membership_config.log_id().map(position),
         replicated: raft.replication.iter().flatten().map(|(node, id)| (NodeId(*node), index(id))).collect(),
     }
 }
 
-fn members(stored: &StoredMembership) -> Members {
+/// Returns the newest membership in the log, with its position.
+pub fn members(raft: &Raft) -> (Members, Option<Position>) {
+    let metrics = raft.metrics();
+    let stored = &metrics.borrow_watched().membership_config;
+    (members_of(stored), stored.log_id().map(position))
+}
+
+fn members_of(stored: &StoredMembership) -> Members {
     let membership = stored.membership();
     let nodes = membership.nodes().map(|(node, member)| (NodeId(*node), member.clone())).collect();
     Members { nodes, voters: membership.voter_ids().map(NodeId).collect() }
+}
+
+/// Returns the log index (0 for none) of the committed membership. `None` during a change of voters.
+pub fn settled_at(raft: &Raft) -> Option<u64> {
+    settled(&raft.metrics().borrow_watched())
+}
+
+fn settled(metrics: &RaftMetrics<TypeConfig>) -> Option<u64> {
+    let committed = &metrics.committed_membership_config;
+    let is_settled = committed.membership().get_joint_config().len() == 1;
+    is_settled.then(|| committed.log_id().as_ref().map_or(0, |id| id.index))
 }
 
 /// Returns the committed membership and its log index (0 for none). `None` during a change of voters.
 pub fn settled_members(raft: &Raft) -> Option<(Members, u64)> {
     let metrics = raft.metrics();
     let metrics = metrics.borrow_watched();
-    let committed = &metrics.committed_membership_config;
-    let is_settled = committed.membership().get_joint_config().len() == 1;
-    is_settled.then(|| (members(committed), committed.log_id().as_ref().map_or(0, |id| id.index)))
+    settled(&metrics).map(|index| (members_of(&metrics.committed_membership_config), index))
 }
 
 /// A started node's knowledge of its own log: the present state, not the last report.
