@@ -15,7 +15,7 @@ use super::torrent::Torrent;
 /// than the documented 5 %.
 const PPM: usize = 24_000;
 /// Time for the operator after a moved node runs again.
-const MOVE: Duration = Duration::from_secs(3);
+pub(super) const MOVE: Duration = Duration::from_secs(3);
 /// Share of resets that hit the connections of all clients with all nodes: every client comes back at once.
 const ALL_BACK_PERCENT: usize = 15;
 /// Share of full disks that hit all nodes.

@@ -13,7 +13,7 @@ use rowlock_world::time::Nanos;
 
 use super::budget::Budget;
 use super::cuts;
-use super::draw::Draw;
+use super::draw::{Draw, MOVE};
 use super::kind::Kind;
 use super::mix::{Mix, PACES, Pace};
 use super::script::{CrashPoint, Down, Fault, Moment, NEW_CLUSTER, Script, Step, Target};
@@ -55,12 +55,11 @@ pub fn generate(seed: u64, ground: &Ground, mix: &Mix) -> Script {
     let budget = Budget::new((ground.nodes, ground.learners), ground.clients, mix.over_budget);
     let mut draw = Draw { rng, budget, clients: ground.clients, quiet: ground.quiet, odds: mix.odds };
     let mut steps = rebirths(&mut draw, ground, &kinds);
-    let slow = slow_election(&mut draw, ground);
-    // A leader must exist only after ten seconds without any other change.
-    let alone = slow.first().filter(|_| draw.rng.chance(70)).map(|first| first.at);
-    let is_left_alone = |at: Nanos| {
-        alone.is_some_and(|from| at + Duration::from_secs(5) >= from && at <= from + SLOW_ELECTION)
-    };
+    let alone = alone(&mut draw, ground, &kinds);
+    // The world owes most while nothing else changes.
+    let begins = alone.first().filter(|_| draw.rng.chance(70)).map(|first| first.at);
+    let is_left_alone =
+        |at: Nanos| begins.is_some_and(|from| at + Duration::from_secs(5) >= from && at <= from + ALONE);
     for at in times.into_iter().filter(|at| !is_left_alone(*at)) {
         let kind = draw.rng.pick(&kinds);
         let Some(fault) = draw.fault(kind, at) else { continue };
@@ -76,10 +75,10 @@ pub fn generate(seed: u64, ground: &Ground, mix: &Mix) -> Script {
         steps.extend(replacement);
     }
     steps.extend(founding(&mut draw, ground, &kinds));
-    if alone.is_none() {
+    if begins.is_none() {
         steps.extend(cuts_that_last(&mut draw, ground));
     }
-    steps.extend(slow);
+    steps.extend(alone);
     let changes = changes(&mut draw, ground, &steps);
     steps.extend(changes);
     Script::new(steps).with_over_budget(mix.over_budget)
@@ -249,19 +248,25 @@ fn in_election(draw: &mut Draw, kinds: &[Kind], at: Nanos, fault: &Fault) -> Opt
     Some(Step { at, fault: Fault::PowerLoss { target, point, down: Down::For(down) } })
 }
 
-/// Longer than the checker allows for a leader after the loss.
-const SLOW_ELECTION: Duration = Duration::from_secs(16);
+/// Time without other faults around the steps of [`alone`].
+const ALONE: Duration = Duration::from_secs(16);
 
-/// Draws a loss of the leader while all disks are slow.
-fn slow_election(draw: &mut Draw, ground: &Ground) -> Vec<Step> {
-    let (lasts, latest) = (SLOW_ELECTION, ground.quiet - ground.begin);
-    if draw.odds.slow_election == 0 || latest < lasts + Duration::from_secs(5) {
-        return Vec::new();
-    }
-    if !draw.rng.chance(draw.odds.slow_election) {
+/// Draws what the world otherwise hides by another change: the loss of a leader while all disks are slow, a
+/// planned stop of a leader, or connections of all clients that break again and again.
+fn alone(draw: &mut Draw, ground: &Ground, kinds: &[Kind]) -> Vec<Step> {
+    let latest = ground.quiet - ground.begin;
+    if latest < ALONE + Duration::from_secs(5) || !draw.rng.chance(draw.odds.alone) {
         return Vec::new();
     }
     let at = ground.begin + draw.between_ms(0, 4_000);
+    match draw.rng.below(3) {
+        0 => slow_election(draw, at),
+        1 if kinds.contains(&Kind::Reset) => storm(draw, at),
+        _ => stop_of_a_leader(draw, at).into_iter().collect(),
+    }
+}
+
+fn slow_election(draw: &mut Draw, at: Nanos) -> Vec<Step> {
     let times = draw.rng.pick(&[200, 700, 2_500]);
     let lost = at + draw.between_ms(500, 3_000);
     let away = draw.between_ms(11_000, 12_500);
@@ -269,8 +274,25 @@ fn slow_election(draw: &mut Draw, ground: &Ground) -> Vec<Step> {
         0 => Fault::Kill { target: Target::Leader, down: Down::For(away) },
         _ => Fault::Pause { target: Target::Leader, lasts: away },
     };
-    let slow = Fault::SlowDisk { target: Target::AllNodes, times, lasts };
+    let slow = Fault::SlowDisk { target: Target::AllNodes, times, lasts: ALONE };
     vec![Step { at, fault: slow }, Step { at: lost, fault: loss }]
+}
+
+fn storm(draw: &mut Draw, at: Nanos) -> Vec<Step> {
+    let (count, every) = (10 + draw.rng.below(20), draw.between_ms(150, 400));
+    let begins = at + Duration::from_secs(4);
+    let reset = || Fault::Reset { from: vec![Target::AllNodes], to: vec![Target::AllClients] };
+    (0..count as u32).map(|nth| Step { at: begins + every * nth, fault: reset() }).collect()
+}
+
+fn stop_of_a_leader(draw: &mut Draw, at: Nanos) -> Option<Step> {
+    let (at, lasts) = (at + Duration::from_secs(5), draw.between_ms(500, 3_000));
+    let is_free = draw.budget.is_settled(at) && draw.budget.voters().len() > 2;
+    is_free.then(|| {
+        draw.budget.down(at + lasts);
+        draw.budget.unsettle(at + lasts + MOVE);
+        Step { at, fault: Fault::Readdress { target: Target::Leader, lasts } }
+    })
 }
 
 /// Draws slow processors during a flood: the overload depends on the processor.

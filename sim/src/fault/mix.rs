@@ -33,8 +33,9 @@ pub(super) struct Odds {
     pub(super) clients_with_few: usize,
     /// After the loss of a leader another node loses power during its vote.
     pub(super) in_election: usize,
-    /// All disks are slow when a leader is lost, for long enough to elect another.
-    pub(super) slow_election: usize,
+    /// A leader is lost on slow disks or stops on request, or all connections break again and again, and
+    /// mostly nothing else happens.
+    pub(super) alone: usize,
     /// A cut link was slow before, and its connections break with the cut.
     pub(super) breaks: usize,
     /// A node whose disk rots is started again soon.
@@ -69,7 +70,7 @@ impl Odds {
         long_stops: 0,
         clients_with_few: 0,
         in_election: 15,
-        slow_election: 0,
+        alone: 0,
         breaks: 15,
         rot_found: 60,
         wiped_alone: 50,
@@ -143,7 +144,7 @@ impl Mix {
             )
         };
         let kinds = Kind::ALL.into_iter().filter(|kind| !is_apart(kind)).collect();
-        let odds = Odds { lasting: 10, slow_election: 8, ..Odds::USUAL };
+        let odds = Odds { lasting: 10, alone: 20, ..Odds::USUAL };
         Mix { kinds, odds, subset: true, ..Mix::only(&[]) }
     }
 
@@ -196,13 +197,13 @@ impl Mix {
             Kind::LoseDisk,
             Kind::Wipe,
         ]);
-        Mix { odds: Odds { short_falls: 70, changes: 70, ..Odds::USUAL }, ..mix }
+        Mix { odds: Odds { short_falls: 70, changes: 70, alone: 30, ..Odds::USUAL }, ..mix }
     }
 
     /// Returns a mix in which leaders lose and regain their leadership or hand over, and slow links to
     /// leaders delay forwarded requests. Links of clients stay fast.
     fn leaders() -> Self {
-        let odds = Odds { slow_to_leader: 100, slow_election: 30, ..Odds::USUAL };
+        let odds = Odds { slow_to_leader: 100, alone: 60, ..Odds::USUAL };
         let mix = Mix::only(&[Kind::Regain, Kind::Regain, Kind::Transfer, Kind::Clog]);
         Mix { odds, ..mix }.at_pace(Pace::PerMinute(25))
     }
@@ -229,7 +230,8 @@ impl Mix {
     /// Returns a mix in which clients lose their connections, pause, and die, again and again; nodes only
     /// lag.
     fn clients() -> Self {
-        let odds = Odds { all_nodes: 0, killed_client: 100, paused_client: 100, away: 70, ..Odds::USUAL };
+        let odds =
+            Odds { all_nodes: 0, killed_client: 100, paused_client: 100, away: 70, alone: 30, ..Odds::USUAL };
         let mix = Mix::only(&[
             Kind::Disconnect,
             Kind::Disconnect,
