@@ -254,13 +254,12 @@ const ALONE: Duration = Duration::from_secs(16);
 /// Draws what the world otherwise hides by another change: the loss of a leader while all disks are slow, a
 /// planned stop of a leader, or connections of all clients that break again and again.
 fn alone(draw: &mut Draw, ground: &Ground, kinds: &[Kind]) -> Vec<Step> {
-    let latest = ground.quiet - ground.begin;
-    if latest < ALONE + Duration::from_secs(5) || !draw.rng.chance(draw.odds.alone) {
+    if !draw.rng.chance(draw.odds.alone) {
         return Vec::new();
     }
     let at = ground.begin + draw.between_ms(0, 4_000);
     match draw.rng.below(3) {
-        0 => slow_election(draw, at),
+        0 if at + ALONE <= ground.quiet => slow_election(draw, at),
         1 if kinds.contains(&Kind::Reset) => storm(draw, at),
         _ => stop_of_a_leader(draw, at).into_iter().collect(),
     }
@@ -282,12 +281,13 @@ fn storm(draw: &mut Draw, at: Nanos) -> Vec<Step> {
     let (count, every) = (10 + draw.rng.below(20), draw.between_ms(150, 400));
     let begins = at + Duration::from_secs(4);
     let reset = || Fault::Reset { from: vec![Target::AllNodes], to: vec![Target::AllClients] };
-    (0..count as u32).map(|nth| Step { at: begins + every * nth, fault: reset() }).collect()
+    let steps = (0..count as u32).map(|nth| Step { at: begins + every * nth, fault: reset() });
+    steps.filter(|step| step.at < draw.quiet).collect()
 }
 
 fn stop_of_a_leader(draw: &mut Draw, at: Nanos) -> Option<Step> {
     let (at, lasts) = (at + Duration::from_secs(5), draw.between_ms(500, 3_000));
-    let is_free = draw.budget.is_settled(at) && draw.budget.voters().len() > 2;
+    let is_free = draw.budget.is_settled(at) && draw.budget.voters().len() > 2 && at + lasts <= draw.quiet;
     is_free.then(|| {
         draw.budget.down(at + lasts);
         draw.budget.unsettle(at + lasts + MOVE);
