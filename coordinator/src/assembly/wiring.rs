@@ -7,7 +7,7 @@ use rowlock_consensus::batching::{Entries, Maker, TermBatch};
 use rowlock_consensus::peer::PeerServer;
 use rowlock_consensus::raft::compaction::{Compaction, Schedule};
 use rowlock_consensus::raft::elections::{self, Leadership};
-use rowlock_consensus::raft::{self, Elections};
+use rowlock_consensus::raft::{self, Elections, heartbeats};
 use rowlock_env::backoff::Backoff;
 use rowlock_env::duty::{self, Duty};
 use rowlock_env::net::Listener;
@@ -193,6 +193,8 @@ impl Assembly {
             timers: node.config.raft,
         };
         self.tasks.spawn_until_shutdown("elections", elections.run());
+        let every = Duration::from_millis(node.config.raft.heartbeat_ms);
+        self.tasks.spawn_until_shutdown("heartbeats", heartbeats::send(node.raft.clone(), every));
         let dispatch = raft::dispatch(
             &node.raft,
             &self.storage,

@@ -13,7 +13,7 @@ use super::{
 
 /// ZooKeeper's session ids carry the server's number in their top byte, where 0 and 0xff have other meanings.
 const NODE_ID_MAX: u64 = 254;
-/// Raft checks every 25 ms whether a heartbeat is due; the shortest election must take longer.
+/// Shortest interval of heartbeats. Shorter ones keep nodes busy without a gain.
 const HEARTBEAT_LEAST_MS: u64 = 10;
 /// A leader must be able to lose this many heartbeats before a follower stands for election.
 const HEARTBEATS_PER_ELECTION: u64 = 3;

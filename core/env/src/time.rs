@@ -250,7 +250,7 @@ pub async fn alarm(deadline: Instant) {
 
 /// Interval of the beats on the process's clock, in nanoseconds. Periodic work without a fixed time runs on
 /// the beats: an idle process wakes once for all such work.
-const BEAT_NS: u64 = 25_000_000;
+const BEAT_NS: u64 = 50_000_000;
 
 impl Instant {
     /// Returns the last beat after `now` and up to `self`, or `self` if there is none.
@@ -258,26 +258,17 @@ impl Instant {
         let beat = Instant(self.0 - self.0 % BEAT_NS);
         if beat > now { beat } else { self }
     }
-
-    fn beat_behind(self) -> Instant {
-        Instant(self.0.div_ceil(BEAT_NS).saturating_mul(BEAT_NS))
-    }
 }
 
-/// Returns the instant `d` from now, or up to 25 ms earlier, so that many sleeps end together.
+/// Returns the instant `d` from now, or up to 50 ms earlier, so that many sleeps end together.
 pub fn about(d: Duration) -> Instant {
     let now = now();
     (now + d).beat_before(now)
 }
 
-/// Waits for `d`, or up to 25 ms less, so that many sleeps end together. Cancel safe.
+/// Waits for `d`, or up to 50 ms less, so that many sleeps end together. Cancel safe.
 pub fn sleep_about(d: Duration) -> Sleep {
     sleep_until(about(d))
-}
-
-/// Waits until `deadline`, or up to 25 ms longer, so that many sleeps end together. Cancel safe.
-pub fn sleep_until_about(deadline: Instant) -> Sleep {
-    sleep_until(deadline.beat_behind())
 }
 
 pin_project! {
@@ -335,13 +326,11 @@ mod tests {
     fn about_equal_sleeps_end_on_a_common_beat() {
         let at = |ms: u64| Instant(ms * 1_000_000);
         assert_eq!(
-            [at(1_060), at(1_075), at(1_099)].map(|end| end.beat_before(at(1_010))),
-            [at(1_050), at(1_075), at(1_075)]
+            [at(1_060), at(1_100), at(1_149)].map(|end| end.beat_before(at(1_010))),
+            [at(1_050), at(1_100), at(1_100)]
         );
-        assert_eq!(at(1_050).beat_before(at(1_025)), at(1_050), "from beat to beat");
+        assert_eq!(at(1_100).beat_before(at(1_050)), at(1_100), "from beat to beat");
         assert_eq!(at(1_020).beat_before(at(1_001)), at(1_020), "no beat lies between");
-        assert_eq!([at(1_000), at(1_001)].map(Instant::beat_behind), [at(1_000), at(1_025)]);
-        assert_eq!(Instant(u64::MAX).beat_behind(), Instant(u64::MAX));
     }
 
     #[tokio::test]

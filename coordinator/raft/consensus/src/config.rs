@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RaftConfig {
-    /// Milliseconds between the leader's heartbeats, at least 10; each is up to 25 ms later.
+    /// Milliseconds between the leader's heartbeats, at least 10; each is up to 50 ms earlier.
     pub heartbeat_ms: u64,
     /// Shortest silence in milliseconds after which a follower stands for election, at least three
     /// heartbeats. A voter that hears its leader refuses other candidates for this time.

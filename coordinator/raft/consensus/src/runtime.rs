@@ -18,9 +18,6 @@ use openraft_rt_tokio::{TokioMpsc, TokioMutex, TokioOneshot};
 use rowlock_env::sync::watch;
 use rowlock_env::{rng, task, time, worker};
 
-/// Deadlines closer than this are kept exactly: they are no ticks, or ticks already due.
-const NEAR: Duration = Duration::from_millis(1);
-
 #[derive(Debug)]
 pub struct EnvRuntime {
     /// Only for `block_on`, used by openraft's own test suites and never by a node.
@@ -73,12 +70,8 @@ impl AsyncRuntime for EnvRuntime {
         time::sleep(duration)
     }
 
-    /// Rounds openraft's ticks, which check for due heartbeats and elections: a tick every fifth of a
-    /// heartbeat's interval would wake an idle node 120 times per second. openraft's other deadlines, which
-    /// gather results of the disk, are a microsecond away and kept exactly.
     fn sleep_until(deadline: Self::Instant) -> Self::Sleep {
-        let is_near = deadline.0 - time::now() < NEAR;
-        if is_near { time::sleep_until(deadline.0) } else { time::sleep_until_about(deadline.0) }
+        time::sleep_until(deadline.0)
     }
 
     fn timeout<R, F: Future<Output = R> + OptionalSend>(

@@ -32,7 +32,8 @@ use tokio::sync::mpsc;
 use super::expiry_table::{ExpiryTable, HeartbeatAcks, LastContact};
 use super::{HeartbeatWaiter, Keepalive};
 
-/// Period in which the leader checks for expired sessions and for quorum contact.
+/// Period in which the leader checks for expired sessions and for quorum contact. A follower wakes for its
+/// reports only.
 const TICK: Duration = Duration::from_millis(50);
 /// Delay of a tick from which on the process counts as paused: unread touches may be queued.
 const TICK_MISSED: Duration = Duration::from_millis(1_000);
@@ -163,7 +164,8 @@ impl Liveness {
         let mut stalled = false;
         loop {
             let view = *self.leadership.borrow_and_update();
-            if decides!("keepalives-stay-here", view.leader == Some(self.me)) {
+            let leads = decides!("keepalives-stay-here", view.leader == Some(self.me));
+            if leads {
                 self.lead(view, &mut last_tick, &mut stalled);
             } else {
                 self.expiry_table.give_up();
@@ -184,6 +186,8 @@ impl Liveness {
                 last_report = Instant::now();
                 report = Some(self.report(leader, view.term, std::mem::take(&mut collected)));
             }
+            let left = REPORT_EVERY.saturating_sub(last_report.elapsed());
+            let pause = if leads { TICK } else { left.max(TICK / 2) };
             tokio::select! {
                 biased;
                 () = shutdown.wait() => return,
@@ -201,7 +205,7 @@ impl Liveness {
                     }
                     None => return,
                 },
-                () = time::sleep_about(TICK) => {}
+                () = time::sleep_about(pause) => {}
             }
         }
     }

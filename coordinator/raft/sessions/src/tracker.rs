@@ -159,12 +159,13 @@ impl Tracker {
             let silent_until = entry.silent_until();
             let deadline =
                 self.disconnected.get(&session).map_or(silent_until, |until| silent_until.min(*until));
+            let is_over = decides!("session-is-over", deadline <= now);
             if entry.decided {
                 rare::taken(Rare::ExpiryAgain);
-            } else if decides!("session-is-over", deadline <= now) {
+            } else if is_over {
                 rare::taken(Rare::SessionExpired);
             }
-            entry.decided |= deadline <= now;
+            entry.decided |= is_over;
             entry.check_at = if entry.decided {
                 due.push((session, entry.attachment));
                 now + RETRY

@@ -19,6 +19,7 @@ use rowlock_env::sync::watch;
 use rowlock_env::time::{self, Instant};
 use rowlock_metrics::Silence;
 use rowlock_proto::NodeId;
+use smallvec::SmallVec;
 
 use super::Raft;
 use crate::raft_types::{LeaderId, TypeConfig};
@@ -165,7 +166,7 @@ impl Acks {
         let is_ours = latest.leader == Some(LeaderId { term, node_id: us });
         let sent = |member: &u64| latest.sent.get(member).copied().filter(|_| is_ours);
         let of = |config: &BTreeSet<u64>| {
-            let mut times: Vec<Instant> =
+            let mut times: SmallVec<[Instant; 8]> =
                 config.iter().filter(|member| **member != us).filter_map(sent).collect();
             times.sort_unstable_by(|one, other| other.cmp(one));
             assert!(times.len() <= config.len(), "only members of a quorum count, each once");

@@ -6,6 +6,7 @@ pub mod append_pipeline;
 pub mod compaction;
 pub mod elections;
 pub mod facts;
+pub mod heartbeats;
 pub mod lease;
 pub mod log_store;
 pub mod network;

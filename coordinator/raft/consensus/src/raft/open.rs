@@ -64,8 +64,9 @@ fn raft_config(settings: &Settings) -> Config {
         snapshot_policy: SnapshotPolicy::Never,
         max_in_snapshot_log_to_keep: raft.keep_logs,
         backoff: REPLICATION_BACKOFF.to_owned(),
-        // See `elections` and `lease`.
+        // See `elections`, `lease` and `heartbeats`.
         enable_elect: false,
+        enable_tick: false,
         quorum_loss_probe_interval: None,
         enable_leader_restore: Some(mutant::is(Mutant::LeaderRestore)),
         ..Config::default()

@@ -31,7 +31,7 @@ use crate::raft::acks::Acks;
 use crate::raft::log_store::LogStore;
 use crate::raft::network::{Network, SnapshotSource};
 use crate::raft::rpc::{IncomingSnapshot, RaftDispatch, SnapshotSink};
-use crate::raft::{Admission, Elections, LeaderLease};
+use crate::raft::{Admission, Elections, LeaderLease, heartbeats};
 use crate::raft_types::{
     EntryOutcome, EntryPayload, LogId, Payload, RaftRequest, RaftResponse, Snapshot, SnapshotMeta,
     StoredMembership, TypeConfig,
@@ -329,6 +329,7 @@ async fn start_node(id: u64, cuts: &Cuts) -> Node {
         election_timeout_max: 10_001,
         max_payload_entries: 64,
         enable_elect: false,
+        enable_tick: false,
         enable_leader_restore: Some(false),
         snapshot_policy: openraft::SnapshotPolicy::Never,
         max_in_snapshot_log_to_keep: 0,
@@ -343,6 +344,7 @@ async fn start_node(id: u64, cuts: &Cuts) -> Node {
     let (admission, timers) = (Admission::open(), timers());
     let elections = Elections { raft: raft.clone(), peers: pool, lease: lease.clone(), admission, timers };
     tasks.spawn_until_shutdown("elections", elections.run());
+    tasks.spawn_until_shutdown("heartbeats", heartbeats::send(raft.clone(), Duration::from_millis(100)));
     let asked = watch::channel(Asked::default()).0;
     let dispatch = Arc::new(RaftDispatch::new(raft.clone(), lease, Arc::new(Memory), Arc::default()));
     let counting = Arc::new(Counting { inner: dispatch, asked: asked.clone() });
