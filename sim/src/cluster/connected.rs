@@ -33,6 +33,8 @@ pub(super) struct Ground {
     /// Slowdown of the disk, from 1, of each running node whose disk works and has lost nothing. A flush
     /// takes at most a second.
     disks: BTreeMap<usize, u32>,
+    /// Running nodes with the new release, for good.
+    upgraded: BTreeSet<usize>,
     /// Running nodes that stop on request: they hand over, and serve no clients.
     leaving: BTreeSet<usize>,
     /// Slowdown of the slowest running node's processor, from 1.
@@ -48,6 +50,8 @@ pub(super) struct Ground {
     configs: Vec<BTreeSet<usize>>,
     /// Members, voting or not, as far as that is certain.
     members: BTreeSet<usize>,
+    /// Whether these are all members.
+    is_certain: bool,
     /// Nodes known to every client.
     known: BTreeSet<usize>,
     /// Nodes that clients choose from now, and all that clients have chosen from so far.
@@ -99,6 +103,13 @@ impl Ground {
         Quorum(&self.configs).voters().intersection(&self.up).copied().filter(may).collect()
     }
 
+    /// Returns whether all members are fully connected, with quick disks, and run the new release.
+    fn is_upgraded(&self) -> bool {
+        let (quick, all) = (self.with_disks(1), &self.members);
+        let is_clear = |one: &usize| all.iter().all(|other| self.is_clear(*one, *other));
+        all.is_subset(&quick) && all.is_subset(&self.upgraded) && all.iter().all(is_clear)
+    }
+
     /// Returns the service that the cluster owes; `None` without a core.
     fn connected(&self, changes: &Changes) -> Option<Connected> {
         let disk_pace = self.pace_of_core()?;
@@ -126,6 +137,7 @@ impl Ground {
             serving: serving.into_iter().map(node_id).collect(),
             changed: changes.of_nodes,
             is_settled: self.is_settled,
+            is_upgraded: self.is_certain && self.is_upgraded(),
             disk_pace,
             slowdown: self.slowdown,
         })
@@ -135,7 +147,8 @@ impl Ground {
     fn has_nodes_of(&self, other: &Ground) -> bool {
         let of = |it: &Ground| {
             let links = (it.open.clone(), it.clear.clone());
-            (it.up.clone(), it.disks.clone(), links, it.configs.clone(), it.members.clone(), it.resets.0)
+            let members = (it.configs.clone(), it.members.clone(), it.is_certain);
+            (it.up.clone(), it.disks.clone(), links, members, it.resets.0)
         };
         of(self) == of(other) && self.is_settled == other.is_settled && self.slowdown == other.slowdown
     }
@@ -252,6 +265,8 @@ impl Watcher {
             clear: pairs(&|one, other| network.is_sound(one, other)),
             reached: reached.filter(reaches).collect(),
             members: self.members(&configs),
+            is_certain: configs.len() == 1 && self.membership.of_part(Part::Unknown).is_empty(),
+            upgraded: up.iter().copied().filter(|place| self.statuses.is_upgraded(*place)).collect(),
             configs,
             known: up.iter().copied().filter(|place| self.membership.is_founder(*place)).collect(),
             offered: [offered, former],
@@ -297,6 +312,8 @@ mod tests {
             up: all.clone(),
             disks: all.iter().map(|node| (*node, 1)).collect(),
             leaving: BTreeSet::new(),
+            upgraded: all.clone(),
+            is_certain: true,
             slowdown: 1,
             clients: BTreeSet::from([1]),
             clear: open.clone(),

@@ -231,12 +231,7 @@ impl Run {
         let watcher = if owes_service(&script) { watcher } else { watcher.of_a_free_cluster() };
         let probes = || Probes::new(sim.clone(), operator, record.clone(), membership.clone());
         let probes = plan.scenario.sends_probes().then(probes);
-        // The commands that restore and recover are of one release, which refuses the state of a later
-        // release.
-        let releases = match script.is_reborn() {
-            true => Releases::one(),
-            false => Releases::of(plan.seed, plan.seconds),
-        };
+        let releases = Releases::of_run(plan.seed, plan.seconds, script.is_reborn());
         let (clients_live, jobs, rare_since) = (vec![false; clients.len()], Some(jobs), Vec::new());
         Run {
             sim,
@@ -442,6 +437,7 @@ impl Run {
         let is_member = matches!(self.membership.part(node), Part::Voter | Part::Learner);
         if let Some(text) = self.releases.choose(self.sim.now(), is_member, &mut config) {
             self.sim.trace().record(self.sim.now(), || What::Note { host: Some(host), text });
+            self.statuses.set_upgraded(place, self.releases.are_new_for_good(self.sim.now()));
         }
         let process = node::process(config, witness, (self.statuses.clone(), place), orders);
         self.sim.spawn(host, "process", process);
@@ -463,11 +459,14 @@ impl Run {
 
     fn start_operator(&mut self) {
         let Some(jobs) = self.jobs.take() else { return };
-        let (sim, host) = (self.sim.clone(), self.operator);
-        let (membership, statuses, queue) =
-            (self.membership.clone(), self.statuses.clone(), self.queue.clone());
+        let (sim, host, membership) = (self.sim.clone(), self.operator, self.membership.clone());
+        let (statuses, queue) = (self.statuses.clone(), self.queue.clone());
         let operator = Operator { sim: sim.clone(), host, membership, statuses, queue };
         sim.boot(host);
+        if let Some(hold) = self.releases.hold() {
+            let holding = operator.clone().hold(hold, self.record.clone(), self.closing.subscribe());
+            sim.spawn(host, "hold", holding);
+        }
         sim.spawn(host, "operator", operator.work(jobs, self.closing.subscribe()));
     }
 

@@ -8,6 +8,7 @@
 mod grants;
 mod lateness;
 mod owed;
+mod upgrade;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use rowlock_world::time::Nanos;
 use self::grants::{Due, Grants};
 pub use self::lateness::{Debt, Histogram, Lateness};
 use self::owed::{Door, Leader, Owed, Session};
+use self::upgrade::Upgrade;
 use super::super::Invariant;
 use super::disturbances::Disturbances;
 use crate::history::client::{Answer, CallId, ClientFact, ClientId, Failure, Link, Op, WatchId};
@@ -48,6 +50,7 @@ pub struct InTime {
     left: Option<Nanos>,
     /// Index of the last committed membership, and the time of the commit if the voters change.
     members: (Index, Option<Nanos>),
+    upgrade: Upgrade,
     /// Newest requests to release a held lock of which the holder has not heard: the holder's session, and
     /// the holder's first check afterwards.
     questions: BTreeMap<(Lock, FencingToken), (Millis, SessionId, Option<Nanos>)>,
@@ -306,6 +309,7 @@ impl InTime {
             format!("a leader of {:?}", may_lead.unwrap_or_default())
         })?;
         self.check(Debt::Change, self.change_since(), || "a change of voters".to_owned())?;
+        self.check(Debt::Version, self.upgrade.since(owed), || "a new version".to_owned())?;
         let waits = |op: &Op| matches!(op, Op::Acquire { .. } | Op::Held { .. });
         for open in self.open.values().filter(|open| !waits(&open.op)) {
             self.check(Debt::Call, self.since(open.session, open.since), || described_call(open))?;
@@ -345,6 +349,13 @@ impl InTime {
                 (self.grants, self.questions, self.committed) = Default::default();
                 (self.owed.leader, self.members) = (None, (Index(0), None));
             }
+            Fact::Version { number, is_held } => {
+                let since = self.upgrade.since(&self.owed);
+                if self.upgrade.change(*number, *is_held)? {
+                    return self.end(Debt::Version, since, || format!("version {number}"));
+                }
+            }
+            Fact::Operated { holds, .. } => return self.upgrade.operate(*holds, now),
             Fact::Znode(znode) => drop(self.committed.insert(znode.zxid, now)),
             _ => {}
         }

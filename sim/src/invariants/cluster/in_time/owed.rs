@@ -127,6 +127,12 @@ impl Owed {
         }
     }
 
+    /// Returns since when a leader knows that all members run the new release.
+    pub(super) fn upgraded_since(&self) -> Option<Nanos> {
+        let connected = self.connected().filter(|it| it.is_upgraded)?;
+        Some(self.sound_leader()?.since.max(connected.changed + SETTLES))
+    }
+
     /// Returns whether a leader that stops now on request finds a successor.
     pub(super) fn owes_hand_over(&self) -> bool {
         let has_rested = |since: Nanos| self.now > since + SETTLES;
