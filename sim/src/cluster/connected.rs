@@ -15,6 +15,7 @@ use rowlock_world::time::{HostId, Nanos};
 use super::membership::{Membership, Part};
 use super::node_statuses::{NodeStatuses, node_id};
 use super::operator::OperatorQueue;
+use super::shape::Autopilot;
 use crate::history::client::ClientId;
 use crate::history::{Connected, Fact, Quorum, Served};
 
@@ -50,6 +51,7 @@ pub(super) struct Ground {
     configs: Vec<BTreeSet<usize>>,
     /// Members, voting or not, as far as that is certain.
     members: BTreeSet<usize>,
+    autopilot: Option<Autopilot>,
     /// Whether these are all members.
     is_certain: bool,
     /// Nodes known to every client.
@@ -110,6 +112,22 @@ impl Ground {
         all.is_subset(&quick) && all.is_subset(&self.upgraded) && all.iter().all(is_clear)
     }
 
+    /// Returns the time after which the autopilot changes these members: a learner votes, or the only silent
+    /// voter leaves.
+    fn changes_after(&self) -> Option<Duration> {
+        let (autopilot, quick) = (self.autopilot?, self.with_disks(1));
+        let is_clear = |one: &usize| self.members.iter().all(|other| self.is_clear(*one, *other));
+        let is_sound = |node: &&usize| quick.contains(node) && is_clear(node);
+        let voters = Quorum(&self.configs).voters();
+        let (sound, silent) = (voters.iter().filter(is_sound).count(), voters.difference(&self.up).count());
+        let learners = self.members.difference(&voters).filter(is_sound);
+        let (promoted, left) =
+            (learners.count() > 0 && sound == voters.len(), voters.len().saturating_sub(1));
+        let removed = autopilot.remove_dead_after_ms.filter(|_| silent == 1 && left >= autopilot.min_voters);
+        let after_ms = promoted.then_some(autopilot.promote_after_ms).or(removed)?;
+        Some(Duration::from_millis(after_ms))
+    }
+
     /// Returns the service that the cluster owes; `None` without a core.
     fn connected(&self, changes: &Changes) -> Option<Connected> {
         let disk_pace = self.pace_of_core()?;
@@ -137,6 +155,7 @@ impl Ground {
             serving: serving.into_iter().map(node_id).collect(),
             changed: changes.of_nodes,
             is_settled: self.is_settled,
+            changes_after: self.changes_after().filter(|_| self.is_certain),
             is_upgraded: self.is_certain && self.is_upgraded(),
             disk_pace,
             slowdown: self.slowdown,
@@ -191,6 +210,7 @@ pub(super) struct Watcher {
     owed: Option<Arc<Connected>>,
     /// Whether the script frees the cluster from all service.
     is_free: bool,
+    autopilot: Option<Autopilot>,
 }
 
 impl Watcher {
@@ -202,12 +222,24 @@ impl Watcher {
         queue: OperatorQueue,
     ) -> Self {
         let (last, changes, owed, is_free) = (None, Changes::default(), None, false);
-        Watcher { sim, nodes, clients, statuses, membership, queue, last, changes, owed, is_free }
+        Watcher {
+            sim,
+            nodes,
+            clients,
+            statuses,
+            membership,
+            queue,
+            last,
+            changes,
+            owed,
+            is_free,
+            autopilot: None,
+        }
     }
 
-    /// Frees the cluster from all service, because of its script.
-    pub(super) fn of_a_free_cluster(self) -> Self {
-        Watcher { is_free: true, ..self }
+    /// Sets the leader's own changes of members, and whether the script frees the cluster from all service.
+    pub(super) fn of(self, autopilot: Option<Autopilot>, is_free: bool) -> Self {
+        Watcher { autopilot, is_free, ..self }
     }
 
     /// Returns the service of quick disks that has been owed for longer than the bound.
@@ -251,6 +283,7 @@ impl Watcher {
         let reaches =
             |(client, node): &(usize, usize)| network.is_sound(self.clients[*client], self.nodes[*node]);
         let configs = self.configs(&up);
+        let is_alone = configs.len() == 1;
         let pace = |place: usize| (place, self.sim.disk(self.nodes[place]).pace().max(1));
         let slowdown = |place: &usize| USUAL_SPEED / self.sim.speed(self.nodes[*place]).max(1);
         let broken = |host: &HostId| resets.get(host).copied().unwrap_or_default();
@@ -265,13 +298,14 @@ impl Watcher {
             clear: pairs(&|one, other| network.is_sound(one, other)),
             reached: reached.filter(reaches).collect(),
             members: self.members(&configs),
-            is_certain: configs.len() == 1 && self.membership.of_part(Part::Unknown).is_empty(),
+            is_certain: is_alone && self.membership.of_part(Part::Unknown).is_empty(),
             upgraded: up.iter().copied().filter(|place| self.statuses.is_upgraded(*place)).collect(),
             configs,
             known: up.iter().copied().filter(|place| self.membership.is_founder(*place)).collect(),
             offered: [offered, former],
             resets: (self.nodes.iter().map(broken).sum(), self.clients.iter().map(broken).collect()),
-            is_settled: self.queue.is_idle(),
+            is_settled: self.queue.is_idle() && (is_alone || self.autopilot.is_none()),
+            autopilot: self.autopilot,
             up,
             clients,
         }
@@ -314,6 +348,7 @@ mod tests {
             leaving: BTreeSet::new(),
             upgraded: all.clone(),
             is_certain: true,
+            autopilot: None,
             slowdown: 1,
             clients: BTreeSet::from([1]),
             clear: open.clone(),

@@ -144,6 +144,8 @@ pub struct Connected {
     pub changed: Nanos,
     /// No change of members is pending: the service is owed, and not only the end of the change.
     pub is_settled: bool,
+    /// Time after which the leader changes these members by itself, if it does.
+    pub changes_after: Option<Duration>,
     /// All members are fully connected, and each runs the new release, for good.
     pub is_upgraded: bool,
     /// Slowdown of the quorum's disks, from 1: a flush takes at most this many times the usual time.

@@ -12,16 +12,17 @@
 //! - `committed ZXID`, `life FLOOR [SESSION...]`: a new cluster that begins with these open sessions
 //! - `replica NODE INDEX DIGEST apply|install`
 //! - the world: `settled`, `healed`, `passed`, `connected none`, `connected [nodes=1,2,3] [clients=1] [pace=]
-//!   [slowdown=] [settled=no] [upgraded=yes]`, `probed NODE began= [without=SERVICE]`, `operated
-//!   hold|finalize`
+//!   [slowdown=] [settled=no] [upgraded=yes] [changes-after=MS]`, `probed NODE began= [without=SERVICE]`,
+//!   `operated hold|finalize`
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rowlock_proto::report::{HistoryEntry, HistoryEvent};
 use rowlock_proto::{FencingToken, NodeId, SessionId, Zxid};
 use rowlock_state::command::Attachment;
 use rowlock_state::outcome::{EndReason, SessionEnd};
-use rowlock_stories::Words;
+use rowlock_stories::{Words, parse};
 use rowlock_world::time::Nanos;
 use serde_json::json;
 
@@ -162,12 +163,15 @@ fn world(words: &Words<'_>, at: Nanos) -> Option<Fact> {
             let (disk_pace, slowdown) = (words.number("pace", 1), words.number("slowdown", 1));
             let is_settled = words.option("settled").is_none();
             let (changed, is_upgraded) = (at, words.option("upgraded").is_some());
+            let after = words.option("changes-after").map(parse);
+            let changes_after = after.map(Duration::from_millis);
             let now = Connected {
                 may_lead,
                 serving,
                 served,
                 changed,
                 is_settled,
+                changes_after,
                 is_upgraded,
                 disk_pace,
                 slowdown,
