@@ -158,6 +158,7 @@ impl Faults {
             M::PersistentOnce => "calm",
             M::RequestIdIgnored | M::NoticesUnread => "calm",
             M::StopWithoutHandOver => "life",
+            M::ReadsIgnoreAcls | M::EventsIgnoreAcls => "calm",
             M::PrefixWithoutBoundary | M::FirstRulesStay | M::ForceAsksForTake => "calm",
             M::KeepAliveUnnoted => "isolation",
             M::ReleaseForgotten => "clients",

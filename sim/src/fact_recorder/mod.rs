@@ -67,6 +67,7 @@ impl Reference {
         (self.oracle, self.machine, self.applied) = (Oracle::of(&machine), machine, beginning.index);
         self.states.clear();
         let mut begins_with = data::all(&self.machine);
+        begins_with.extend(data::acls(&self.machine));
         begins_with.push(data::rules(&self.machine, self.machine.last_zxid()));
         begins_with.push(self.shown());
         let floor = self.machine.last_zxid();
@@ -157,6 +158,8 @@ impl Reference {
             }
             let checked = self.oracle.check((batch.stamp(), proposal), &self.machine, (&applied, &heard.0));
             heard.0.into_iter().for_each(|event| self.facts_of(event, facts));
+            let set = data::path_of_acl(&proposal.command);
+            facts.extend(set.and_then(|path| data::acl(&self.machine, applied.zxid, path)));
             let (number, is_held) = self.version();
             facts.extend(((number, is_held) != version).then_some(Fact::Version { number, is_held }));
             facts.push(Fact::Committed { zxid: applied.zxid });
@@ -177,6 +180,7 @@ impl Reference {
             Event::Ended(session, end) => facts.push(Fact::SessionEnded { session, end, at }),
             Event::Changed { zxid, path, kind, .. } => {
                 facts.extend(data::changed(machine, zxid, &path, kind));
+                facts.extend(data::acl(machine, zxid, &path));
                 facts.extend((path == RULES).then(|| data::rules(machine, zxid)));
             }
             Event::Lock { event, zxid, time_ms, .. } => {

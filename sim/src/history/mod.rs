@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use rowlock_proto::lock::Mode;
 use rowlock_proto::report::HistoryEntry;
-use rowlock_proto::{FencingToken, NodeId, SessionId, Zxid};
+use rowlock_proto::{Acl, FencingToken, NodeId, SessionId, Zxid};
 use rowlock_state::command::Attachment;
 use rowlock_state::outcome::{EndReason, SessionEnd};
 use rowlock_world::time::Nanos;
@@ -89,6 +89,8 @@ pub enum Fact {
     Znode(Arc<Znode>),
     /// The rules of locks have this text from now on. An empty text: there are no rules.
     Rules { zxid: Zxid, text: String },
+    /// A znode whose ACL may be closed has this ACL from now on; `None`: the znode is gone.
+    Acl { zxid: Zxid, path: String, acl: Option<Vec<Acl>> },
     /// The log has raised the cluster's version to this number, or has held the version.
     Version { number: u16, is_held: bool },
     /// All facts of a command have been reported.
