@@ -111,7 +111,8 @@ impl Upgrades {
     }
 
     fn is_automatic(&self, survey: &Survey) -> bool {
-        self.node.config.upgrade.finalize == Finalize::Auto && !survey.is_held
+        self.node.config.upgrade.finalize == Finalize::Auto
+            && decides!("version-is-not-held", !survey.is_held)
     }
 
     fn health_needed(&self) -> Duration {

@@ -225,6 +225,10 @@ mutants! {
     PrefixWithoutBoundary = "prefix-without-boundary", by ["may-do", "may-see", "the-oracle-agrees"], when "nothing: the name of one folder of locks begins with that of another";
     /// Goes by the first rules after an operator has changed them.
     FirstRulesStay = "first-rules-stay", by ["may-do", "may-see", "the-oracle-agrees"], when "nothing: an operator changes the rules";
+    /// Answers reads of znodes whose ACLs forbid them.
+    ReadsIgnoreAcls = "reads-ignore-acls", by ["may-see"], when "nothing: a znode's ACL is closed";
+    /// Sends watch events about znodes that the client may not read.
+    EventsIgnoreAcls = "events-ignore-acls", by ["may-see"], when "nothing: a znode with a closed ACL changes";
     /// Forces releases for clients that may take the lock.
     ForceAsksForTake = "force-asks-for-take", by ["may-do", "the-oracle-agrees"], when "nothing: a client forces a lock that it may only take";
 

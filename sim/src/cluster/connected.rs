@@ -15,6 +15,7 @@ use rowlock_world::time::{HostId, Nanos};
 use super::membership::{Membership, Part};
 use super::node_statuses::{NodeStatuses, node_id};
 use super::operator::OperatorQueue;
+use super::shape::Autopilot;
 use crate::history::client::ClientId;
 use crate::history::{Connected, Fact, Quorum, Served};
 
@@ -33,6 +34,8 @@ pub(super) struct Ground {
     /// Slowdown of the disk, from 1, of each running node whose disk works and has lost nothing. A flush
     /// takes at most a second.
     disks: BTreeMap<usize, u32>,
+    /// Running nodes with the new release, for good.
+    upgraded: BTreeSet<usize>,
     /// Running nodes that stop on request: they hand over, and serve no clients.
     leaving: BTreeSet<usize>,
     /// Slowdown of the slowest running node's processor, from 1.
@@ -48,6 +51,9 @@ pub(super) struct Ground {
     configs: Vec<BTreeSet<usize>>,
     /// Members, voting or not, as far as that is certain.
     members: BTreeSet<usize>,
+    autopilot: Option<Autopilot>,
+    /// Whether these are all members.
+    is_certain: bool,
     /// Nodes known to every client.
     known: BTreeSet<usize>,
     /// Nodes that clients choose from now, and all that clients have chosen from so far.
@@ -99,6 +105,29 @@ impl Ground {
         Quorum(&self.configs).voters().intersection(&self.up).copied().filter(may).collect()
     }
 
+    /// Returns whether all members are fully connected, with quick disks, and run the new release.
+    fn is_upgraded(&self) -> bool {
+        let (quick, all) = (self.with_disks(1), &self.members);
+        let is_clear = |one: &usize| all.iter().all(|other| self.is_clear(*one, *other));
+        all.is_subset(&quick) && all.is_subset(&self.upgraded) && all.iter().all(is_clear)
+    }
+
+    /// Returns the time after which the autopilot changes these members: a learner votes, or the only silent
+    /// voter leaves.
+    fn changes_after(&self) -> Option<Duration> {
+        let (autopilot, quick) = (self.autopilot?, self.with_disks(1));
+        let is_clear = |one: &usize| self.members.iter().all(|other| self.is_clear(*one, *other));
+        let is_sound = |node: &&usize| quick.contains(node) && is_clear(node);
+        let voters = Quorum(&self.configs).voters();
+        let (sound, silent) = (voters.iter().filter(is_sound).count(), voters.difference(&self.up).count());
+        let learners = self.members.difference(&voters).filter(is_sound);
+        let (promoted, left) =
+            (learners.count() > 0 && sound == voters.len(), voters.len().saturating_sub(1));
+        let removed = autopilot.remove_dead_after_ms.filter(|_| silent == 1 && left >= autopilot.min_voters);
+        let after_ms = promoted.then_some(autopilot.promote_after_ms).or(removed)?;
+        Some(Duration::from_millis(after_ms))
+    }
+
     /// Returns the service that the cluster owes; `None` without a core.
     fn connected(&self, changes: &Changes) -> Option<Connected> {
         let disk_pace = self.pace_of_core()?;
@@ -126,6 +155,8 @@ impl Ground {
             serving: serving.into_iter().map(node_id).collect(),
             changed: changes.of_nodes,
             is_settled: self.is_settled,
+            changes_after: self.changes_after().filter(|_| self.is_certain),
+            is_upgraded: self.is_certain && self.is_upgraded(),
             disk_pace,
             slowdown: self.slowdown,
         })
@@ -135,7 +166,8 @@ impl Ground {
     fn has_nodes_of(&self, other: &Ground) -> bool {
         let of = |it: &Ground| {
             let links = (it.open.clone(), it.clear.clone());
-            (it.up.clone(), it.disks.clone(), links, it.configs.clone(), it.members.clone(), it.resets.0)
+            let members = (it.configs.clone(), it.members.clone(), it.is_certain);
+            (it.up.clone(), it.disks.clone(), links, members, it.resets.0)
         };
         of(self) == of(other) && self.is_settled == other.is_settled && self.slowdown == other.slowdown
     }
@@ -178,6 +210,7 @@ pub(super) struct Watcher {
     owed: Option<Arc<Connected>>,
     /// Whether the script frees the cluster from all service.
     is_free: bool,
+    autopilot: Option<Autopilot>,
 }
 
 impl Watcher {
@@ -189,12 +222,24 @@ impl Watcher {
         queue: OperatorQueue,
     ) -> Self {
         let (last, changes, owed, is_free) = (None, Changes::default(), None, false);
-        Watcher { sim, nodes, clients, statuses, membership, queue, last, changes, owed, is_free }
+        Watcher {
+            sim,
+            nodes,
+            clients,
+            statuses,
+            membership,
+            queue,
+            last,
+            changes,
+            owed,
+            is_free,
+            autopilot: None,
+        }
     }
 
-    /// Frees the cluster from all service, because of its script.
-    pub(super) fn of_a_free_cluster(self) -> Self {
-        Watcher { is_free: true, ..self }
+    /// Sets the leader's own changes of members, and whether the script frees the cluster from all service.
+    pub(super) fn of(self, autopilot: Option<Autopilot>, is_free: bool) -> Self {
+        Watcher { autopilot, is_free, ..self }
     }
 
     /// Returns the service of quick disks that has been owed for longer than the bound.
@@ -238,6 +283,7 @@ impl Watcher {
         let reaches =
             |(client, node): &(usize, usize)| network.is_sound(self.clients[*client], self.nodes[*node]);
         let configs = self.configs(&up);
+        let is_alone = configs.len() == 1;
         let pace = |place: usize| (place, self.sim.disk(self.nodes[place]).pace().max(1));
         let slowdown = |place: &usize| USUAL_SPEED / self.sim.speed(self.nodes[*place]).max(1);
         let broken = |host: &HostId| resets.get(host).copied().unwrap_or_default();
@@ -252,11 +298,14 @@ impl Watcher {
             clear: pairs(&|one, other| network.is_sound(one, other)),
             reached: reached.filter(reaches).collect(),
             members: self.members(&configs),
+            is_certain: is_alone && self.membership.of_part(Part::Unknown).is_empty(),
+            upgraded: up.iter().copied().filter(|place| self.statuses.is_upgraded(*place)).collect(),
             configs,
             known: up.iter().copied().filter(|place| self.membership.is_founder(*place)).collect(),
             offered: [offered, former],
             resets: (self.nodes.iter().map(broken).sum(), self.clients.iter().map(broken).collect()),
-            is_settled: self.queue.is_idle(),
+            is_settled: self.queue.is_idle() && (is_alone || self.autopilot.is_none()),
+            autopilot: self.autopilot,
             up,
             clients,
         }
@@ -297,6 +346,9 @@ mod tests {
             up: all.clone(),
             disks: all.iter().map(|node| (*node, 1)).collect(),
             leaving: BTreeSet::new(),
+            upgraded: all.clone(),
+            is_certain: true,
+            autopilot: None,
             slowdown: 1,
             clients: BTreeSet::from([1]),
             clear: open.clone(),

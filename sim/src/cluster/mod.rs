@@ -6,7 +6,8 @@
 //! - `injector` (with `schedule`, `cuts`, `flood`): applies the script of faults;
 //! - `rebirth`: an operator makes a new cluster from a backup or from the last node; `revenant`: a returning
 //!   node of the old cluster;
-//! - `operator`: adds and removes nodes over the client port; `membership`: which nodes exist;
+//! - `operator`: adds and removes nodes over the client port; `autopilot`: the operator's knowledge of nodes
+//!   that the leader adds and removes; `membership`: which nodes exist;
 //! - `contestant`: the cluster among the lock designs of `rowlock_designs`;
 //! - `connected`: service that links, processes and disks allow during faults; `probe`: requests that
 //!   service;
@@ -16,6 +17,7 @@
 //! Not simulated: sled below the lock history, TLS, and HTTP connections (`rest_door`).
 
 mod audit;
+mod autopilot;
 mod backups;
 mod cast;
 mod connected;

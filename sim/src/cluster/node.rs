@@ -65,6 +65,11 @@ pub fn config(
     config.limits.min_free_bytes = 4 * shape.segment_bytes;
     config.limits.reserve_bytes = shape.segment_bytes;
     config.autopilot.readmit_wiped = shape.readmits;
+    if let Some(autopilot) = shape.autopilot {
+        config.autopilot.promote_after_ms = Some(autopilot.promote_after_ms);
+        config.autopilot.remove_dead_after_ms = autopilot.remove_dead_after_ms;
+        config.autopilot.min_voters = autopilot.min_voters as u32;
+    }
     (config.backup.every_ms, config.backup.keep) = (shape.backup_every_ms, BACKUPS_KEPT);
     config.znodes.sweep_interval_ms = shape.sweep_interval_ms;
     config.http.token_file = shape.asks_tokens.then(tokens::path);

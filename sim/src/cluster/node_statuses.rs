@@ -46,6 +46,8 @@ impl Process {
 struct Entry {
     process: Process,
     status: Status,
+    /// The node runs the new release, for good.
+    is_upgraded: bool,
     orders: Option<UnboundedSender<Order>>,
 }
 
@@ -56,17 +58,29 @@ pub struct NodeStatuses(Arc<Mutex<Vec<Entry>>>);
 impl NodeStatuses {
     /// Creates entries for `nodes` nodes, all down.
     pub fn new(nodes: usize) -> Self {
-        let entry = |_| Entry { process: Process::Down, status: Status::default(), orders: None };
+        let entry =
+            |_| Entry { process: Process::Down, status: Status::default(), is_upgraded: false, orders: None };
         NodeStatuses(Arc::new(Mutex::new((0..nodes).map(entry).collect())))
     }
 
     /// Begins a new life of a node. Returns the receiver of the node's orders.
     pub(super) fn begin(&self, place: usize) -> UnboundedReceiver<Order> {
         let (orders, obeyed) = mpsc::unbounded_channel();
-        let entry = Entry { process: Process::Up, status: Status::default(), orders: Some(orders) };
+        let (process, status, is_upgraded) = (Process::Up, Status::default(), false);
+        let entry = Entry { process, status, is_upgraded, orders: Some(orders) };
         let former = std::mem::replace(&mut self.0.lock()[place], entry);
         drop(former);
         obeyed
+    }
+
+    /// Records whether a node, begun now, runs the new release for good.
+    pub(super) fn set_upgraded(&self, place: usize, is_upgraded: bool) {
+        self.0.lock()[place].is_upgraded = is_upgraded;
+    }
+
+    /// Returns whether a node runs the new release for good, or ran it when it ended.
+    pub fn is_upgraded(&self, place: usize) -> bool {
+        self.0.lock()[place].is_upgraded
     }
 
     pub(super) fn publish(&self, place: usize, status: Status) {

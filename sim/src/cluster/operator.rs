@@ -20,14 +20,19 @@ use rowlock_client::{Client, Error, ErrorCode, Reconfig};
 use rowlock_env::sync::watch;
 use rowlock_env::time;
 use rowlock_proto::NodeId;
+use rowlock_state::version::FIRST;
 use rowlock_world::executor::Simulation;
 use rowlock_world::time::HostId;
 use rowlock_world::trace::What;
+use serde_json::Value;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 use super::membership::{Membership, Part};
 use super::node::address;
 use super::node_statuses::{NodeStatuses, Order, Process, node_id};
+use super::record::Record;
+use super::releases::Hold;
+use crate::history::Fact;
 
 /// Digest of the superuser `super:test` for the nodes' configuration.
 pub const SUPER_DIGEST: &str = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
@@ -119,6 +124,7 @@ impl OperatorQueue {
     }
 }
 
+#[derive(Clone)]
 pub struct Operator {
     pub sim: Simulation,
     pub host: HostId,
@@ -161,6 +167,56 @@ impl Operator {
                 let _ = time::timeout(CONNECT, client.close()).await;
             }
         }
+    }
+
+    /// Holds the cluster's version for a while, and then asks for the new version until it is in force.
+    pub(super) async fn hold(self, hold: Hold, record: Record, mut closing: watch::Receiver<bool>) {
+        let mut session = None;
+        tokio::select! {
+            biased;
+            _ = closing.wait_for(|is_closing| *is_closing) => {}
+            () = self.hold_and_finalize(hold, &record, &mut session) => {}
+        }
+        if let Some(client) = session {
+            let _ = time::timeout(CONNECT, client.close()).await;
+        }
+    }
+
+    async fn hold_and_finalize(&self, hold: Hold, record: &Record, session: &mut Option<Client>) {
+        time::sleep(hold.from - record.now()).await;
+        let is_raised = |answer: &Value| answer["version"]["number"].as_u64() > Some(FIRST.into());
+        loop {
+            match self.hold_version(hold.is_late, session).await {
+                Ok(answer) if is_raised(&answer) => return,
+                Ok(_) => break,
+                Err(_) => time::sleep(AGAIN).await,
+            }
+        }
+        record.report(&Fact::Operated { at: record.now(), holds: true });
+        self.trace("holds the version".to_owned());
+        time::sleep(hold.lasts).await;
+        record.report(&Fact::Operated { at: record.now(), holds: false });
+        self.trace("asks for the new version".to_owned());
+        while !self.upgrade("finalize", session).await.is_ok_and(|answer| is_raised(&answer)) {
+            time::sleep(AGAIN).await;
+        }
+    }
+
+    async fn hold_version(&self, is_late: bool, session: &mut Option<Client>) -> Result<Value, NotYet> {
+        if is_late {
+            let left = self.upgrade("look", session).await?["finalizes_in_ms"].as_u64();
+            let left = left.ok_or_else(|| NotYet::Because("no leader will raise it".to_owned()))?;
+            time::sleep(Duration::from_millis(left)).await;
+        }
+        self.upgrade("hold", session).await
+    }
+
+    async fn upgrade(&self, step: &str, session: &mut Option<Client>) -> Result<Value, NotYet> {
+        let client = self.session(session).await?;
+        let asked = format!("/v1/upgrade?do={step}");
+        let answer = time::timeout(REQUEST, client.operate(&asked)).await;
+        let text = answer.map_err(|_| NotYet::Because("no answer".to_owned()))??;
+        Ok(serde_json::from_str(&text).expect("a document"))
     }
 
     async fn carry_out(&self, job: Job, session: &mut Option<Client>) -> Result<(), &'static str> {

@@ -14,7 +14,7 @@ use rowlock_world::trace::What;
 
 use crate::fact_recorder::Reference;
 use crate::history::client::{Answer, CallId, ClientFact, ClientId, Op, WatchId};
-use crate::history::node::{NodeFact, Position};
+use crate::history::node::{Members, NodeFact, Position};
 use crate::history::{Fact, Index, Locks};
 use crate::invariants::{Invariants, Lateness, ModelEvents, Terms, Violation};
 
@@ -36,6 +36,8 @@ struct Inner {
     waiting: BTreeMap<CallId, ClientId>,
     /// Nodes with the newest first half of a change of voters in their logs.
     changing: (Position, BTreeSet<NodeId>),
+    /// Last membership that a node has applied.
+    committed: Option<(Position, Arc<Members>)>,
     facts: u64,
     calls: u64,
     watches: u64,
@@ -73,6 +75,10 @@ impl Inner {
             Fact::Entitled { .. } => self.grants += 1,
             Fact::Node { what: NodeFact::Applied { entry, digest, .. }, .. } => {
                 self.applied.insert(*entry, *digest);
+                let is_newer = self.committed.as_ref().is_none_or(|(last, _)| entry > last);
+                if let Some(members) = self.invariants.book().members(*entry).filter(|_| is_newer) {
+                    self.committed = Some((*entry, members.clone()));
+                }
             }
             Fact::Node { node, what: NodeFact::Acknowledged { upto }, .. } => {
                 let told = self.told.entry(*node).or_default();
@@ -145,6 +151,7 @@ impl Record {
             violation,
             waiting,
             changing: (none, BTreeSet::new()),
+            committed: None,
             facts,
             calls,
             watches,
@@ -245,6 +252,12 @@ impl Record {
     pub fn changing(&self) -> (Position, usize) {
         let inner = self.inner.lock();
         (inner.changing.0, inner.changing.1.len())
+    }
+
+    /// Returns the last committed membership, unless it is half of a change.
+    pub fn members(&self) -> Option<Arc<Members>> {
+        let inner = self.inner.lock();
+        inner.committed.as_ref().map(|(_, members)| members.clone()).filter(|it| it.voters.len() == 1)
     }
 
     /// Returns the number of facts, of successful calls, and of locks granted by the log.

@@ -1,6 +1,6 @@
 //! Release that a node runs. Some runs have two releases: each restarted node draws the new or the old
 //! release, until a moment after which all starting nodes run the new release. Then the leader may raise the
-//! cluster's version.
+//! cluster's version, unless an operator holds it.
 //!
 //! The new release is this code with one more version. The choices come from a random stream of their own, so
 //! that a seed has the same faults and work with one release.
@@ -13,22 +13,36 @@ use rowlock_state::version::Versions;
 use rowlock_world::rng::Rng;
 use rowlock_world::time::Nanos;
 
+use crate::history::HEALTH;
+
 /// Percentage of runs with two releases.
 const MIXED_PERCENT: usize = 30;
-/// Health period that the leader requires before it raises the version. Short enough to fit between faults.
-const HEALTH_MS: u64 = 2_000;
+/// Percentage of these runs whose operator holds the version for a while.
+const HELD_PERCENT: usize = 70;
+
+/// An operator's hold of the version.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hold {
+    pub(super) from: Nanos,
+    pub(super) lasts: Duration,
+    /// The operator holds the version just before the leader would raise it.
+    pub(super) is_late: bool,
+}
 
 /// Releases of the nodes of a run.
 pub(super) struct Releases {
     rng: Rng,
     /// Time from which all starting nodes run the new release. `None`: no new release exists.
     all_new_from: Option<Nanos>,
+    hold: Option<Hold>,
 }
 
 impl Releases {
-    /// Returns a run whose nodes all run this release.
-    pub(super) fn one() -> Releases {
-        Releases { rng: Rng::new(0), all_new_from: None }
+    /// Draws the releases of a run. The commands that restore and recover are of one release, which refuses
+    /// the state of a later release.
+    pub(super) fn of_run(seed: u64, seconds: u64, is_reborn: bool) -> Releases {
+        let one = || Releases { rng: Rng::new(0), all_new_from: None, hold: None };
+        if is_reborn { one() } else { Releases::of(seed, seconds) }
     }
 
     /// Draws the releases of a seed; faults and load last for `seconds` seconds.
@@ -39,11 +53,27 @@ impl Releases {
         // version early.
         let begun = Nanos::default();
         let after_ms = if rng.chance(33) { 0 } else { rng.below(600 * seconds as usize) as u64 };
-        Releases { rng, all_new_from: is_mixed.then(|| begun + Duration::from_millis(after_ms)) }
+        let all_new_from = begun + Duration::from_millis(after_ms);
+        let mut beside = Rng::new(rng.clone().u64());
+        let mut millis = |from: u64, most| Duration::from_millis(from + beside.below(most) as u64);
+        let (from, lasts) = (all_new_from + millis(300, 3_500), millis(500, 8_000));
+        let hold = Hold { from, lasts, is_late: beside.chance(50) };
+        let is_held = is_mixed && beside.chance(HELD_PERCENT);
+        Releases { rng, all_new_from: is_mixed.then_some(all_new_from), hold: is_held.then_some(hold) }
+    }
+
+    /// Returns the operator's hold of the version, if there is one.
+    pub(super) fn hold(&self) -> Option<Hold> {
+        self.hold
     }
 
     pub(super) fn are_two(&self) -> bool {
         self.all_new_from.is_some()
+    }
+
+    /// Returns whether all nodes that start at this time run the new release, and so do later ones.
+    pub(super) fn are_new_for_good(&self, now: Nanos) -> bool {
+        self.all_new_from.is_some_and(|from| now >= from)
     }
 
     /// Chooses the release for a start at this time. Returns a note for the story.
@@ -52,8 +82,8 @@ impl Releases {
     /// the leader checks members only before raising the version, and a cluster with the raised version
     /// refuses the old release forever (seed 5,215).
     pub(super) fn choose(&mut self, now: Nanos, is_member: bool, config: &mut NodeConfig) -> Option<String> {
-        let all_new_from = self.all_new_from?;
-        let is_for_good = now >= all_new_from;
+        self.all_new_from?;
+        let is_for_good = self.are_new_for_good(now);
         let is_new = is_for_good || self.rng.chance(50) || !is_member;
         if is_new {
             config.versions = Versions::of_a_rehearsal();
@@ -61,7 +91,8 @@ impl Releases {
         // A leader that could raise the version before this moment would strand nodes that restart with the
         // old release.
         let finalize = if is_for_good { Finalize::Auto } else { Finalize::Manual };
-        config.upgrade = UpgradeConfig { finalize, health_ms: HEALTH_MS };
+        let health_ms = u64::try_from(HEALTH.as_millis()).unwrap_or(u64::MAX);
+        config.upgrade = UpgradeConfig { finalize, health_ms };
         Some(format!("runs {}", config.versions))
     }
 }

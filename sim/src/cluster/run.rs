@@ -182,7 +182,7 @@ pub(super) struct Run {
     pub(super) queue: OperatorQueue,
     jobs: Option<UnboundedReceiver<Job>>,
     pub(super) record: Record,
-    injector: Injector,
+    pub(super) injector: Injector,
     watcher: Watcher,
     /// Probes during faults, in scenarios that send probes.
     probes: Option<Probes>,
@@ -210,6 +210,8 @@ impl Run {
         let load_ends = Nanos::from_millis(plan.seconds * 1_000);
         let made = || plan.scenario.script(plan.seed, plan.seconds, &shape, clients.len());
         let script = plan.script.clone().unwrap_or_else(made);
+        let autopilot = shape.autopilot.filter(|_| !script.is_reborn());
+        let shape = Shape { autopilot, ..shape };
         let profiles = profiles(&mut rng, &theme, &clients, &script);
         let record = Record::new(sim.clone(), theme.locks().clone(), terms(&script, &shape));
         let operator = sim.add_host("operator", "operator", Ipv4Addr::new(10, 0, 2, 1));
@@ -228,15 +230,10 @@ impl Run {
         let injector = Injector::new(sim.clone(), targets, &script);
         let hosts = (nodes.clone(), clients.clone());
         let watcher = Watcher::new(sim.clone(), hosts, statuses.clone(), membership.clone(), queue.clone());
-        let watcher = if owes_service(&script) { watcher } else { watcher.of_a_free_cluster() };
+        let watcher = watcher.of(autopilot, !owes_service(&script));
         let probes = || Probes::new(sim.clone(), operator, record.clone(), membership.clone());
         let probes = plan.scenario.sends_probes().then(probes);
-        // The commands that restore and recover are of one release, which refuses the state of a later
-        // release.
-        let releases = match script.is_reborn() {
-            true => Releases::one(),
-            false => Releases::of(plan.seed, plan.seconds),
-        };
+        let releases = Releases::of_run(plan.seed, plan.seconds, script.is_reborn());
         let (clients_live, jobs, rare_since) = (vec![false; clients.len()], Some(jobs), Vec::new());
         Run {
             sim,
@@ -286,8 +283,7 @@ impl Run {
         self.pass_until(self.sim.now() + RECOVERY)?;
         self.closing.send(true);
         let mut people = self.clients.clone();
-        people.push(self.operator);
-        people.extend(self.bystander);
+        people.extend([self.operator].into_iter().chain(self.bystander));
         let sim = self.sim.clone();
         self.pass_until_or(self.sim.now() + CLOSING, move || {
             people.iter().all(|host| sim.tasks_of(*host).is_empty())
@@ -326,6 +322,7 @@ impl Run {
                 self.injector.die_waiting(client)?;
             }
             self.injector.depose()?;
+            self.follow_autopilot();
             self.clear_ended_processes()?;
             self.injector.notice_cuts();
             self.observe_world();
@@ -442,6 +439,7 @@ impl Run {
         let is_member = matches!(self.membership.part(node), Part::Voter | Part::Learner);
         if let Some(text) = self.releases.choose(self.sim.now(), is_member, &mut config) {
             self.sim.trace().record(self.sim.now(), || What::Note { host: Some(host), text });
+            self.statuses.set_upgraded(place, self.releases.are_new_for_good(self.sim.now()));
         }
         let process = node::process(config, witness, (self.statuses.clone(), place), orders);
         self.sim.spawn(host, "process", process);
@@ -463,11 +461,14 @@ impl Run {
 
     fn start_operator(&mut self) {
         let Some(jobs) = self.jobs.take() else { return };
-        let (sim, host) = (self.sim.clone(), self.operator);
-        let (membership, statuses, queue) =
-            (self.membership.clone(), self.statuses.clone(), self.queue.clone());
+        let (sim, host, membership) = (self.sim.clone(), self.operator, self.membership.clone());
+        let (statuses, queue) = (self.statuses.clone(), self.queue.clone());
         let operator = Operator { sim: sim.clone(), host, membership, statuses, queue };
         sim.boot(host);
+        if let Some(hold) = self.releases.hold() {
+            let holding = operator.clone().hold(hold, self.record.clone(), self.closing.subscribe());
+            sim.spawn(host, "hold", holding);
+        }
         sim.spawn(host, "operator", operator.work(jobs, self.closing.subscribe()));
     }
 

@@ -71,7 +71,8 @@ impl Scenario {
         let begin = Nanos::default() + BEGIN;
         let end = Nanos::from_millis(seconds * 1_000);
         let quiet = Nanos(end.0.saturating_sub(Nanos::default().0 + QUIET.as_nanos() as u64)).max(begin);
-        let ground = Ground { nodes: shape.voters, learners: shape.learners, clients, begin, quiet };
+        let (nodes, learners, least_voters) = (shape.voters, shape.learners, shape.removes_down_to());
+        let ground = Ground { nodes, learners, least_voters, clients, begin, quiet };
         if self == Scenario::Cuts { generate_cuts(seed, &ground) } else { generate(seed, &ground, &mix) }
     }
 
@@ -157,6 +158,7 @@ impl Faults {
             M::PersistentOnce => "calm",
             M::RequestIdIgnored | M::NoticesUnread => "calm",
             M::StopWithoutHandOver => "life",
+            M::ReadsIgnoreAcls | M::EventsIgnoreAcls => "calm",
             M::PrefixWithoutBoundary | M::FirstRulesStay | M::ForceAsksForTake => "calm",
             M::KeepAliveUnnoted => "isolation",
             M::ReleaseForgotten => "clients",

@@ -5,6 +5,17 @@ use rowlock_world::rng::Rng;
 
 use super::scenario::Scenario;
 
+/// Changes of members that the leader makes without a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Autopilot {
+    /// Milliseconds for which a learner must have kept up before it votes.
+    pub promote_after_ms: u64,
+    /// Milliseconds for which a voter must have been silent before its removal, if there are removals.
+    pub remove_dead_after_ms: Option<u64>,
+    /// Minimum number of voters after a removal.
+    pub min_voters: usize,
+}
+
 /// Settings common to all nodes of a run.
 #[derive(Clone, Debug)]
 pub struct Shape {
@@ -27,6 +38,7 @@ pub struct Shape {
     pub sweep_interval_ms: u64,
     /// Time between the leader's scheduled backups, in whole seconds; `None` without them.
     pub backup_every_ms: Option<u64>,
+    pub autopilot: Option<Autopilot>,
 }
 
 impl Default for Shape {
@@ -43,6 +55,7 @@ impl Default for Shape {
             asks_tokens: false,
             sweep_interval_ms: 60_000,
             backup_every_ms: None,
+            autopilot: None,
         }
     }
 }
@@ -59,13 +72,22 @@ const SWEEP_STREAM: u64 = 0x7377_6565_7000_0000;
 /// XORed into the seed of the decision about backups.
 const BACKUP_STREAM: u64 = 0x6261_636b_7570_0000;
 const BACKUP_PERCENT: usize = 30;
+/// XORed into the seed of the decision about the autopilot.
+const AUTOPILOT_STREAM: u64 = 0x6175_746f_7069_6c00;
+const AUTOPILOT_PERCENT: usize = 20;
 
 impl Shape {
     pub fn of_run(seed: u64, scenario: Scenario) -> Self {
         let mut rng = Rng::new(seed ^ 0x7368_6170_6573);
         let shape = Self::of(&mut rng);
         if scenario != Scenario::Cuts {
-            return shape;
+            let is_piloted =
+                scenario == Scenario::All && Rng::new(seed ^ AUTOPILOT_STREAM).chance(AUTOPILOT_PERCENT);
+            return if is_piloted {
+                shape.with_autopilot(&mut Rng::new(!seed ^ AUTOPILOT_STREAM))
+            } else {
+                shape
+            };
         }
         // Larger clusters have most shapes of cuts that leave a quorum.
         let voters = rng.pick(&[3, 5, 7]);
@@ -109,7 +131,27 @@ impl Shape {
             asks_tokens,
             sweep_interval_ms,
             backup_every_ms,
+            autopilot: None,
         }
+    }
+
+    /// Draws the autopilot's settings, and members for which the settings matter. A wiped voter that is
+    /// removed as dead has no claim to vote again, so nodes either readmit or remove.
+    fn with_autopilot(self, rng: &mut Rng) -> Self {
+        let removes = rng.chance(70);
+        let autopilot = Autopilot {
+            promote_after_ms: rng.pick(&[1_000, 3_000]),
+            remove_dead_after_ms: removes.then(|| rng.pick(&[500, 1_000, 3_000])),
+            min_voters: 3,
+        };
+        let (voters, learners) = rng.pick(&[(3, 1), (3, 2), (4, 1), (5, 0)]);
+        let readmits = self.readmits && !removes;
+        Shape { voters, learners, readmits, autopilot: Some(autopilot), ..self }
+    }
+
+    /// Returns the minimum of voters if the leader removes dead voters.
+    pub fn removes_down_to(&self) -> Option<usize> {
+        self.autopilot.filter(|it| it.remove_dead_after_ms.is_some()).map(|it| it.min_voters)
     }
 
     /// Returns whether a node that is cut off for a moment needs a snapshot.

@@ -33,6 +33,7 @@ pub(super) fn terms(script: &Script, shape: &Shape) -> Terms {
         disturbances: disturbances(script.steps()),
         // The majority needed for progress may be gone for good.
         owes_service: !script.is_over_budget(),
+        removes_down_to: shape.removes_down_to(),
     }
 }
 

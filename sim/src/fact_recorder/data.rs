@@ -15,7 +15,7 @@ use rowlock_state::command::{Command, Proposal};
 use rowlock_state::outcome::{Applied, ChangeKind};
 
 use crate::history::Fact;
-use crate::history::access::RULES;
+use crate::history::access::{CLOSED, RULES, is_closed};
 use crate::history::client::{Answer, DATA, Failure, Logged, Op, Znode, ZnodeChange, name_hash};
 
 /// Reports whether facts about the znode at `path` are recorded.
@@ -168,10 +168,39 @@ pub(super) fn changed(machine: &Machine, zxid: Zxid, path: &str, kind: ChangeKin
     facts
 }
 
+/// Returns the fact about a znode's ACL after a change of the znode, if the ACL may be closed.
+pub(super) fn acl(machine: &Machine, zxid: Zxid, path: &str) -> Option<Fact> {
+    let acl = machine.acl(path).map(<[_]>::to_vec);
+    is_closed(path).then(|| Fact::Acl { zxid, path: path.to_owned(), acl })
+}
+
+/// Returns the ACLs of a state that may be closed.
+pub(super) fn acls(machine: &Machine) -> Vec<Fact> {
+    let (mut facts, mut left) = (Vec::new(), vec![CLOSED.to_owned()]);
+    while let Some(path) = left.pop().filter(|path| machine.acl(path).is_some()) {
+        let names = machine.get_children(&path, &superuser()).map(|(names, _)| names).unwrap_or_default();
+        left.extend(names.iter().map(|name| path::join(&path, name)));
+        facts.extend(acl(machine, machine.last_zxid(), &path));
+    }
+    facts
+}
+
+/// Returns the path of a znode whose ACL the command sets.
+pub(super) fn path_of_acl(command: &Command) -> Option<&str> {
+    match command {
+        Command::Tagged { command, .. } => path_of_acl(command),
+        Command::Client(Request::SetAcl(set)) => Some(&set.path),
+        _ => None,
+    }
+}
+
+fn superuser() -> [Id; 1] {
+    [Id { scheme: "super".to_owned(), id: String::new() }]
+}
+
 /// Returns the rules of locks in a state.
 pub(super) fn rules(machine: &Machine, zxid: Zxid) -> Fact {
-    let superuser = [Id { scheme: "super".to_owned(), id: String::new() }];
-    let data = machine.get_data(RULES, &superuser).ok().and_then(|(data, _)| data).unwrap_or_default();
+    let data = machine.get_data(RULES, &superuser()).ok().and_then(|(data, _)| data).unwrap_or_default();
     Fact::Rules { zxid, text: String::from_utf8_lossy(&data).into_owned() }
 }
 

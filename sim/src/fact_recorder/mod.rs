@@ -67,6 +67,7 @@ impl Reference {
         (self.oracle, self.machine, self.applied) = (Oracle::of(&machine), machine, beginning.index);
         self.states.clear();
         let mut begins_with = data::all(&self.machine);
+        begins_with.extend(data::acls(&self.machine));
         begins_with.push(data::rules(&self.machine, self.machine.last_zxid()));
         begins_with.push(self.shown());
         let floor = self.machine.last_zxid();
@@ -137,6 +138,11 @@ impl Reference {
         Ok(facts)
     }
 
+    /// Returns the cluster's version, and whether the version is held.
+    fn version(&self) -> (u16, bool) {
+        (self.machine.version().number, self.machine.is_version_held())
+    }
+
     fn run(&mut self, batch: &Batch, facts: &mut Vec<Fact>) {
         let (takes, ordinal) = (self.machine.takes(batch.ordinal), batch.ordinal);
         if self.oracle.takes(ordinal) != takes {
@@ -145,12 +151,17 @@ impl Reference {
         }
         for proposal in batch.proposals.iter().filter(|_| takes) {
             let (before, mut heard) = (self.machine.last_zxid(), Heard::default());
+            let version = self.version();
             let applied = self.machine.apply_stamped(batch.stamp(), proposal, &mut heard);
             if applied.zxid != before {
                 facts.extend(data::logged(proposal, &applied));
             }
             let checked = self.oracle.check((batch.stamp(), proposal), &self.machine, (&applied, &heard.0));
             heard.0.into_iter().for_each(|event| self.facts_of(event, facts));
+            let set = data::path_of_acl(&proposal.command);
+            facts.extend(set.and_then(|path| data::acl(&self.machine, applied.zxid, path)));
+            let (number, is_held) = self.version();
+            facts.extend(((number, is_held) != version).then_some(Fact::Version { number, is_held }));
             facts.push(Fact::Committed { zxid: applied.zxid });
             facts.extend(checked.err().map(|breach| self.disagreed(breach)));
         }
@@ -169,6 +180,7 @@ impl Reference {
             Event::Ended(session, end) => facts.push(Fact::SessionEnded { session, end, at }),
             Event::Changed { zxid, path, kind, .. } => {
                 facts.extend(data::changed(machine, zxid, &path, kind));
+                facts.extend(data::acl(machine, zxid, &path));
                 facts.extend((path == RULES).then(|| data::rules(machine, zxid)));
             }
             Event::Lock { event, zxid, time_ms, .. } => {

@@ -14,6 +14,9 @@ const NEW_NODES_MAX: usize = 3;
 /// Budget of one script.
 pub(super) struct Budget {
     unlimited: bool,
+    /// Size of the smallest membership that the leader's own removals of dead voters leave. The operator
+    /// removes none then.
+    least_voters: Option<usize>,
     /// No further node may be lost.
     keeps_all: bool,
     clients: usize,
@@ -42,6 +45,7 @@ impl Budget {
     pub(super) fn new((nodes, learners): (usize, usize), clients: usize, unlimited: bool) -> Self {
         Budget {
             unlimited,
+            least_voters: None,
             keeps_all: false,
             clients,
             clients_gone: 0,
@@ -56,6 +60,22 @@ impl Budget {
             repaired_at: Nanos(0),
             ebbs_at: Nanos(0),
         }
+    }
+
+    /// Allows the leader to remove dead voters down to this number.
+    pub(super) fn with_removals(self, least_voters: Option<usize>) -> Self {
+        Budget { least_voters, ..self }
+    }
+
+    /// Reports whether the operator removes members.
+    pub(super) fn may_remove(&self) -> bool {
+        self.least_voters.is_none()
+    }
+
+    /// Reports whether this number of lost nodes leaves a majority of each membership that the leader's own
+    /// removals may lead to: they may remove other nodes.
+    fn is_spared(&self, gone: usize) -> bool {
+        self.unlimited || self.least_voters.is_none_or(|least| gone * 2 < least)
     }
 
     /// Returns the voters if all changes so far have succeeded.
@@ -78,6 +98,7 @@ impl Budget {
         let mut gone = self.gone.clone();
         let allowed = !self.keeps_all
             && gone.insert(node)
+            && self.is_spared(gone.len() + self.gone_by_role)
             && (self.unlimited
                 || self.memberships.iter().all(|all| keeps_a_majority(all, &gone, self.gone_by_role)));
         if allowed {
@@ -92,7 +113,8 @@ impl Budget {
         let known = self.memberships.len() == 1;
         let left = |all: &BTreeSet<usize>| keeps_a_majority(all, &self.gone, self.gone_by_role + 1);
         let is_within = self.unlimited || known && self.memberships.iter().all(left);
-        let allowed = !self.keeps_all && is_within;
+        let is_spared = self.is_spared(self.gone.len() + self.gone_by_role + 1);
+        let allowed = !self.keeps_all && is_within && is_spared;
         self.gone_by_role += usize::from(allowed);
         allowed
     }
@@ -137,7 +159,7 @@ impl Budget {
     pub(super) fn remove(&mut self, node: usize) -> bool {
         let left: Vec<usize> = self.voters().into_iter().filter(|n| *n != node).collect();
         let enough = left.len() >= 3 || (self.gone.contains(&node) && left.len() >= 2);
-        enough && self.change(left)
+        enough && self.may_remove() && self.change(left)
     }
 
     fn change(&mut self, voters: Vec<usize>) -> bool {

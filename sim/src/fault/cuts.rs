@@ -182,7 +182,7 @@ mod tests {
         for seed in 0..400 {
             let nodes = [3, 5, 7][seed as usize % 3];
             let (begin, quiet) = (Nanos::from_millis(2_000), Nanos::from_millis(25_000));
-            let ground = Ground { nodes, learners: 0, clients: 4, begin, quiet };
+            let ground = Ground { nodes, learners: 0, least_voters: None, clients: 4, begin, quiet };
             let script = generate_cuts(seed, &ground);
             assert_eq!(script, generate_cuts(seed, &ground));
             assert_eq!(script.to_string().parse(), Ok(script.clone()));

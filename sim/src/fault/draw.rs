@@ -143,7 +143,8 @@ impl Draw {
             return None;
         }
         let target = Target::Node(lost);
-        let Some(node) = self.budget.add_voter() else { return Some(Fault::LoseDisk { target }) };
+        let new = self.budget.may_remove().then(|| self.budget.add_voter());
+        let Some(node) = new.flatten() else { return Some(Fault::LoseDisk { target }) };
         let goes = self.budget.remove(lost);
         assert!(goes, "the one that is new makes up for it");
         Some(Fault::Replace { target, node })

@@ -31,6 +31,8 @@ pub struct Ground {
     pub nodes: usize,
     /// Learners at the beginning, numbered after the voters.
     pub learners: usize,
+    /// Minimum of voters that the leader's own removals leave; `None`: the leader removes no voter.
+    pub least_voters: Option<usize>,
     pub clients: usize,
     /// Start of the first fault, except for faults of a forming cluster.
     pub begin: Nanos,
@@ -53,6 +55,7 @@ pub fn generate(seed: u64, ground: &Ground, mix: &Mix) -> Script {
     times.sort_unstable();
 
     let budget = Budget::new((ground.nodes, ground.learners), ground.clients, mix.over_budget);
+    let budget = budget.with_removals(ground.least_voters);
     let mut draw = Draw { rng, budget, clients: ground.clients, quiet: ground.quiet, odds: mix.odds };
     let mut steps = rebirths(&mut draw, ground, &kinds);
     let alone = alone(&mut draw, ground, &kinds);

@@ -10,6 +10,7 @@ fn ground(nodes: usize) -> Ground {
     Ground {
         nodes,
         learners: 0,
+        least_voters: None,
         clients: 4,
         begin: Nanos::from_millis(2_000),
         quiet: Nanos::from_millis(60_000),

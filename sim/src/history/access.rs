@@ -1,7 +1,7 @@
-//! Requests of clients on locks under rules, and their answers.
+//! Requests of clients on locks under rules and on znodes with closed ACLs, and their answers.
 
 use rowlock_proto::report::Locks;
-use rowlock_proto::{ErrorCode, Right, SessionId, Zxid};
+use rowlock_proto::{ErrorCode, Right, SessionId, Zxid, perms};
 
 /// Folder of all locks under rules. No other workload uses this folder.
 pub const GUARDED: &str = "/guarded";
@@ -13,12 +13,31 @@ pub fn is_guarded(path: &str) -> bool {
     path.strip_prefix(GUARDED).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
+/// Folder of all znodes with closed ACLs. No other workload uses this folder.
+pub const CLOSED: &str = "/closed";
+
+/// Returns whether the ACL of the znode at this path may be closed.
+pub fn is_closed(path: &str) -> bool {
+    path.strip_prefix(CLOSED).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 /// A right that a request takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Need {
-    /// Path of the lock, or of a folder of locks, or [`RULES`].
-    pub lock: String,
-    pub right: Right,
+pub enum Need {
+    /// By the rules. `lock`: path of the lock, or of a folder of locks, or [`RULES`].
+    Right { lock: String, right: Right },
+    /// By a znode's ACL: one of these permissions.
+    Perms { path: String, any_of: i32 },
+}
+
+impl Need {
+    /// Returns whether the need is that of a read.
+    pub fn is_sight(&self) -> bool {
+        match self {
+            Need::Right { right, .. } => *right == Right::See,
+            Need::Perms { any_of, .. } => any_of & perms::READ != 0,
+        }
+    }
 }
 
 /// Credential of an HTTP request in a run whose nodes demand tokens.

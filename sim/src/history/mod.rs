@@ -15,10 +15,11 @@ pub mod text;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rowlock_proto::lock::Mode;
 use rowlock_proto::report::HistoryEntry;
-use rowlock_proto::{FencingToken, NodeId, SessionId, Zxid};
+use rowlock_proto::{Acl, FencingToken, NodeId, SessionId, Zxid};
 use rowlock_state::command::Attachment;
 use rowlock_state::outcome::{EndReason, SessionEnd};
 use rowlock_world::time::Nanos;
@@ -53,6 +54,10 @@ pub enum Origin {
 /// rate.
 pub const CLOCK_SPREAD_MS: i64 = 50;
 
+/// Time for which all members must run the new release before the leader raises the cluster's version. Short
+/// enough to fit between faults.
+pub const HEALTH: Duration = Duration::from_secs(2);
+
 /// An event of a run. Facts about the log are reported once, in log order; all facts are reported in time
 /// order.
 ///
@@ -84,6 +89,10 @@ pub enum Fact {
     Znode(Arc<Znode>),
     /// The rules of locks have this text from now on. An empty text: there are no rules.
     Rules { zxid: Zxid, text: String },
+    /// A znode whose ACL may be closed has this ACL from now on; `None`: the znode is gone.
+    Acl { zxid: Zxid, path: String, acl: Option<Vec<Acl>> },
+    /// The log has raised the cluster's version to this number, or has held the version.
+    Version { number: u16, is_held: bool },
     /// All facts of a command have been reported.
     Committed { zxid: Zxid },
     /// The state has another value than the oracle, or the oracle's book breaks this promise.
@@ -103,6 +112,8 @@ pub enum Fact {
     /// The state of the world, and with it the service that the cluster owes, has changed; `None`: no quorum
     /// is connected.
     Connected { at: Nanos, now: Option<Arc<Connected>> },
+    /// An operator knows that the cluster's version is held; `false`: the operator asks for the new version.
+    Operated { at: Nanos, holds: bool },
     /// A probe that knows only this node has requested a session, a write and a lock, from `began` until now.
     Probed { at: Nanos, began: Nanos, node: NodeId, outcome: Result<(), String> },
     /// All faults have ended, and all living hosts can reach each other.
@@ -135,6 +146,10 @@ pub struct Connected {
     pub changed: Nanos,
     /// No change of members is pending: the service is owed, and not only the end of the change.
     pub is_settled: bool,
+    /// Time after which the leader changes these members by itself, if it does.
+    pub changes_after: Option<Duration>,
+    /// All members are fully connected, and each runs the new release, for good.
+    pub is_upgraded: bool,
     /// Slowdown of the quorum's disks, from 1: a flush takes at most this many times the usual time.
     pub disk_pace: u32,
     /// Slowdown of the slowest node's processor, from 1.
@@ -161,6 +176,7 @@ impl Fact {
             Fact::Client { at, .. }
             | Fact::Node { at, .. }
             | Fact::Connected { at, .. }
+            | Fact::Operated { at, .. }
             | Fact::Probed { at, .. }
             | Fact::Healed { at }
             | Fact::Passed { at } => Some(*at),

@@ -89,6 +89,8 @@ pub struct Terms {
     pub owes_service: bool,
     /// Time after its end, by the log's clock, within which a TTL znode is removed, if a majority stays.
     pub swept_within: Option<Duration>,
+    /// Minimum of voters after the leader's own removals. The operator makes no removals then.
+    pub removes_down_to: Option<usize>,
     /// Times with faults other than load.
     pub disturbances: Disturbances,
 }
@@ -105,6 +107,7 @@ impl Default for Terms {
             hears_of_hang_ups: false,
             owes_service: true,
             swept_within: None,
+            removes_down_to: None,
             disturbances: Disturbances::default(),
         }
     }
@@ -124,7 +127,7 @@ impl Invariants {
             Box::new(cluster::reports::Reports::default()),
             Box::new(cluster::verify::LinearizableVerify::default()),
             Box::new(cluster::lock_events::LockEvents::new(terms.clone())),
-            Box::new(cluster::in_time::InTime::new(terms.owes_service, terms.disturbances.clone())),
+            Box::new(cluster::in_time::InTime::new(&terms)),
             Box::new(cluster::steady::Steady::new(terms.has_faults, terms.has_room)),
             Box::new(cluster::may_do::MayDo::default()),
             Box::new(cluster::may_see::MaySee::default()),
@@ -194,6 +197,11 @@ impl Invariants {
         let mut sum = Lateness::default();
         self.lifelong.iter().for_each(|checker| sum += &checker.lateness());
         sum
+    }
+
+    /// Returns the book of the present life.
+    pub fn book(&self) -> &Book {
+        self.lives.book()
     }
 
     /// Passes a fact to all checkers and returns the first violation.

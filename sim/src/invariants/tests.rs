@@ -3,7 +3,8 @@
 //! A paragraph is a history in the words of [`crate::history::text`], with the checker's verdict. `==
 //! TITLE` begins a case, and the history in that paragraph begins all histories of the case. `terms` sets
 //! the demands of the run: `faults=no`, `history=no`, `room=no`, `clocks=unbounded|true`, `starts=wrong`,
-//! `hang-ups=heard`, `owes=no`, `disturbed=FROM-TO`.
+//! `hang-ups=heard`, `owes=no`, `removes-to=VOTERS`,
+//! `disturbed=FROM-TO`.
 //!
 //! `ROWLOCK_UPDATE=1 cargo test -p rowlock-sim --lib invariants` rewrites the verdicts; review the
 //! difference.
@@ -66,6 +67,7 @@ fn terms(words: &Words<'_>) -> Terms {
         owes_service: words.option("owes") != Some("no"),
         disturbances: Disturbances::new(disturbed.into_iter().collect()),
         swept_within: None,
+        removes_down_to: words.option("removes-to").map(parse),
     }
 }
 

@@ -12,6 +12,7 @@ fn busy(seed: u64) -> Script {
     let ground = Ground {
         nodes: 5,
         learners: 0,
+        least_voters: None,
         clients: 4,
         begin: Nanos::from_millis(1_000),
         quiet: Nanos::from_millis(61_000),

@@ -15,8 +15,9 @@
 //!   `hears-upto ZXID`, `stream-refused`, `stream-ends`; the history: `pages`, `page EVENT, EVENT...`
 //! - reports: `queue ZXID HOLDER... | WAITER...` (each TOKEN:SINCE), `locks ZXID [HOLDERS:WAITERS]` (lock
 //!   /a), `sessions ZXID SESSION:HELD:WAITING... [more=yes]`
-//! - under rules of locks: `proves IDENTITY...`, `answered ZXID done|ERROR [RIGHT LOCK]`, `sees ZXID PATH`,
-//!   `noticed PATH`, `listed ZXID LOCK`. The log's fact is `rules ZXID RULE, RULE...`
+//! - under rules and ACLs: `proves IDENTITY...`, `answered ZXID done|ERROR [RIGHT LOCK | PERMS ZNODE]`, `sees
+//!   ZXID PATH`, `noticed PATH`, `listed ZXID LOCK`. Facts of the log are `rules ZXID RULE, RULE...` and `acl
+//!   ZXID ZNODE gone | PERMS/IDENTITY...`
 //!
 //! - calls: `create PATH [DATA] [mode=ephemeral|sequential]` (DATA is `new` without a word), `set PATH DATA
 //!   [version=]`, `delete PATH`, `get PATH [synced] [watch=]`, `exists PATH [synced]`, `sync`, `acquire
@@ -30,7 +31,7 @@
 //! STAT: czxid, mzxid and version, as `2/4/1`.
 
 use bytes::Bytes;
-use rowlock_proto::{CreateMode, EventType, FencingToken, Right, SessionId, Stat, Version, Zxid};
+use rowlock_proto::{Acl, CreateMode, EventType, FencingToken, Id, Right, SessionId, Stat, Version, Zxid};
 use rowlock_stories::{Words, parse};
 use serde_json::{Value, json};
 
@@ -296,6 +297,16 @@ pub(super) fn stat(word: &str) -> Stat {
 }
 
 pub(super) fn rules(text: &str) -> Option<Fact> {
+    if let Some(acl) = text.strip_prefix("acl ") {
+        let words = &Words::new(acl);
+        let entry = |who: &&str| {
+            let (perms, who) = who.split_once('/').expect("permissions and an identity");
+            let (scheme, id) = who.split_once(':').expect("a scheme");
+            Acl { perms: parse(perms), id: Id { scheme: scheme.to_owned(), id: id.to_owned() } }
+        };
+        let acl = (words.at(2) != "gone").then(|| words.from(2).iter().map(entry).collect());
+        return Some(Fact::Acl { zxid: Zxid(words.parse(0)), path: words.at(1).to_owned(), acl });
+    }
     let (zxid, rules) = text.strip_prefix("rules ")?.split_once(' ')?;
     Some(Fact::Rules { zxid: Zxid(parse(zxid)), text: rules.replace(", ", "\n") })
 }
@@ -309,7 +320,10 @@ fn access(words: &Words<'_>, session: SessionId) -> Option<ClientFact> {
             Access::Proves { session, who }
         }
         "answered" => {
-            let need = |right| Need { lock: path(4), right: named(&Right::ALL, right) };
+            let need = |right: &str| match right.parse() {
+                Ok(any_of) => Need::Perms { path: path(4), any_of },
+                Err(_) => Need::Right { lock: path(4), right: named(&Right::ALL, right) },
+            };
             let needs = words.find(3).map(need).into_iter().collect();
             let result = if words.at(2) == "done" { Ok(()) } else { Err(code(words.at(2))) };
             Access::Answered { session, since: zxid(), zxid: zxid(), needs, result }

@@ -8,19 +8,21 @@
 //! - `event ZXID KIND [token=] [of=PATH] [label=] [reason=] [by=]`: an entry of event streams
 //! - `logged SESSION ZXID CALL -> ANSWER`, `znode ZXID PATH created|data|child DATA STAT`, `znode ZXID PATH
 //!   deleted`
-//! - `disagreed PROMISE`: the oracle finds another value
+//! - `disagreed PROMISE`: the oracle finds another value; `version NUMBER [held]`
 //! - `committed ZXID`, `life FLOOR [SESSION...]`: a new cluster that begins with these open sessions
 //! - `replica NODE INDEX DIGEST apply|install`
 //! - the world: `settled`, `healed`, `passed`, `connected none`, `connected [nodes=1,2,3] [clients=1] [pace=]
-//!   [slowdown=] [settled=no]`, `probed NODE began= [without=SERVICE]`
+//!   [slowdown=] [settled=no] [upgraded=yes] [changes-after=MS]`, `probed NODE began= [without=SERVICE]`,
+//!   `operated hold|finalize`
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rowlock_proto::report::{HistoryEntry, HistoryEvent};
 use rowlock_proto::{FencingToken, NodeId, SessionId, Zxid};
 use rowlock_state::command::Attachment;
 use rowlock_state::outcome::{EndReason, SessionEnd};
-use rowlock_stories::Words;
+use rowlock_stories::{Words, parse};
 use rowlock_world::time::Nanos;
 use serde_json::json;
 
@@ -100,6 +102,7 @@ fn change(words: &Words<'_>, text: &str) -> Option<Fact> {
             let promise = if words.at(1) == "fifo" { "fifo" } else { "the-oracle-agrees" };
             Fact::Disagreed { promise, what: "a difference".to_owned() }
         }
+        "version" => Fact::Version { number: words.parse(1), is_held: words.find(2).is_some() },
         "committed" => Fact::Committed { zxid: Zxid(words.parse(1)) },
         "life" => {
             let beginning = Position { term: 0, leader: NodeId(0), index: Index(1) };
@@ -159,9 +162,23 @@ fn world(words: &Words<'_>, at: Nanos) -> Option<Fact> {
             let served = clients.map(|client| (ClientId(client), here)).collect();
             let (disk_pace, slowdown) = (words.number("pace", 1), words.number("slowdown", 1));
             let is_settled = words.option("settled").is_none();
-            let now = Connected { may_lead, serving, served, changed: at, is_settled, disk_pace, slowdown };
+            let (changed, is_upgraded) = (at, words.option("upgraded").is_some());
+            let after = words.option("changes-after").map(parse);
+            let changes_after = after.map(Duration::from_millis);
+            let now = Connected {
+                may_lead,
+                serving,
+                served,
+                changed,
+                is_settled,
+                changes_after,
+                is_upgraded,
+                disk_pace,
+                slowdown,
+            };
             Fact::Connected { at, now: Some(Arc::new(now)) }
         }
+        "operated" => Fact::Operated { at, holds: words.at(1) == "hold" },
         "probed" => {
             let outcome = words.option("without").map_or(Ok(()), |service| Err(format!("has no {service}")));
             Fact::Probed { at, began: millis(words.option("began")?), node: NodeId(words.parse(1)), outcome }

@@ -13,7 +13,7 @@ use rowlock_proto::report::{GapReason, HistoryEntry, HistoryEvent};
 use rowlock_world::time::Nanos;
 
 use super::super::{Invariant, Terms};
-use crate::history::access::is_guarded;
+use crate::history::access::{is_closed, is_guarded};
 use crate::history::client::{ClientFact, ClientId, Events};
 use crate::history::node::NodeFact;
 use crate::history::{Book, Fact};
@@ -80,9 +80,10 @@ fn is_about(scope: &Scope, entry: &HistoryEntry) -> bool {
     lock_in(entry).is_some_and(|lock| scope.as_deref().is_none_or(|scope| scope == lock))
 }
 
-/// Returns whether a follower of the scope must receive the entry. Rules may hide a guarded lock's.
+/// Returns whether a follower of the scope must receive the entry: rules may hide a guarded lock, an ACL a
+/// closed one.
 fn is_due(scope: &Scope, entry: &HistoryEntry) -> bool {
-    is_about(scope, entry) && !lock_in(entry).is_some_and(is_guarded)
+    is_about(scope, entry) && !lock_in(entry).is_some_and(|lock| is_guarded(lock) || is_closed(lock))
 }
 
 /// Returns the zxid after which a gap begins.

@@ -1,6 +1,6 @@
 //! may-do: no request that the rules in force at its position of the log forbid succeeds or changes a queue,
 //! and no request that they permit is refused for lack of a right. Where nodes demand tokens, the same holds
-//! for the roles of tokens.
+//! for the roles of tokens. ACLs of znodes permit and forbid in the same way.
 
 use rowlock_proto::report::{HistoryEntry, LockEventKind, PositionEnd};
 use rowlock_proto::{ErrorCode, Right};
@@ -17,7 +17,7 @@ pub struct MayDo(Rules);
 impl MayDo {
     fn check_answer(&self, reader: Reader, what: &Access) -> Result<(), String> {
         let Access::Answered { since, zxid, needs, result, .. } = what else { return Ok(()) };
-        if !needs.is_empty() && needs.iter().all(|need| need.right == Right::See) {
+        if !needs.is_empty() && needs.iter().all(Need::is_sight) {
             return Ok(());
         }
         let met = self.0.met(reader, needs, (*since, *zxid));
@@ -52,7 +52,7 @@ impl MayDo {
             }
             _ => return Ok(()),
         };
-        let (needs, times) = ([Need { lock: lock.clone(), right }], (entry.zxid, entry.zxid));
+        let (needs, times) = ([Need::Right { lock: lock.clone(), right }], (entry.zxid, entry.zxid));
         let is_permitted = |author: &Reader| self.0.met(*author, &needs, times).contains(&true);
         match !is_guarded(lock) || authors.is_empty() || authors.iter().any(is_permitted) {
             true => Ok(()),

@@ -2,12 +2,12 @@
 //! no read of a lock that they show is refused.
 
 use rowlock_proto::report::HistoryEntry;
-use rowlock_proto::{ErrorCode, Right, SessionId, Zxid};
+use rowlock_proto::{ErrorCode, SessionId, Zxid};
 
 use super::super::Invariant;
 use super::lock_events::lock_in;
 use super::rules::{Reader, Rules};
-use crate::history::access::{Access, is_guarded};
+use crate::history::access::{Access, Need, is_closed, is_guarded};
 use crate::history::client::{ClientFact, Events};
 use crate::history::{Book, Fact};
 
@@ -18,7 +18,7 @@ impl MaySee {
     fn check_access(&self, reader: Reader, what: &Access) -> Result<(), String> {
         match what {
             Access::Answered { since, zxid, needs, result, .. }
-                if !needs.is_empty() && needs.iter().all(|need| need.right == Right::See) =>
+                if !needs.is_empty() && needs.iter().all(Need::is_sight) =>
             {
                 let met = self.0.met(reader, needs, (*since, *zxid));
                 match result {
@@ -31,6 +31,10 @@ impl MaySee {
                     }
                     _ => Ok(()),
                 }
+            }
+            // The ACL of a removed znode was in force until then.
+            Access::Shown { zxid, path, .. } if is_closed(path) => {
+                self.check_path(reader, path, (Zxid(zxid.0 - 1), *zxid))
             }
             Access::Shown { zxid, path, .. } => self.check_path(reader, path, (*zxid, *zxid)),
             Access::Noticed { session, place } if !place.contains(&format!("{:016x}", session.0)) => {
@@ -47,9 +51,10 @@ impl MaySee {
     }
 
     fn check_path(&self, reader: Reader, path: &str, times: (Zxid, Zxid)) -> Result<(), String> {
-        match !is_guarded(path) || self.0.may_see(reader, path, times) {
+        let is_hidden = is_guarded(path) || is_closed(path);
+        match !is_hidden || self.0.may_see(reader, path, times) {
             true => Ok(()),
-            false => Err(format!("was shown {path} at {}, which the rules hide", times.1)),
+            false => Err(format!("was shown {path} at {}, which the rules or its ACL hide", times.1)),
         }
     }
 

@@ -1,22 +1,27 @@
-//! Rules of locks as docs/access-control.md defines them, read naively: each question is compared with each
-//! line. Shares no code with `core/state/src/rules.rs`.
+//! Rules of locks as docs/access-control.md defines them, and ACLs of znodes, read naively: each question is
+//! compared with each line. Shares no code with `core/state/src/rules.rs` and `acl.rs`.
 
 use std::collections::BTreeMap;
 
-use rowlock_proto::{Right, SessionId, Zxid};
+use rowlock_proto::{Acl, Id, Right, SessionId, Zxid, perms};
 
 use crate::history::Fact;
-use crate::history::access::{Access, Need, RULES};
+use crate::history::access::{Access, Need, RULES, is_closed};
 use crate::history::client::{ClientFact, ClientId};
 
 /// A client, and its session or [`SessionId::NONE`].
 pub(super) type Reader = (ClientId, SessionId);
+
+/// ACLs of a znode with the zxids of their changes; `None`: there is no znode.
+type Acls = Vec<(Zxid, Option<Vec<Acl>>)>;
 
 /// All rules that have been in force, and the identities of clients.
 #[derive(Default)]
 pub(super) struct Rules {
     /// Each version with the zxid of its change. Before the first change there are no rules.
     versions: Vec<(Zxid, Vec<Line>)>,
+    /// ACLs by the paths of their znodes.
+    acls: BTreeMap<String, Acls>,
     who: BTreeMap<Reader, Vec<String>>,
     /// Whether clients prove who they are, as those with tokens do.
     is_closed: bool,
@@ -54,7 +59,7 @@ impl Line {
 
 /// Returns the possible decisions. Without rules, a closed cluster permits some requests with this right and
 /// refuses others.
-fn allow(lines: &[Line], Need { lock, right }: &Need, who: &[String], is_closed: bool) -> &'static [bool] {
+fn allow(lines: &[Line], (lock, right): (&str, Right), who: &[String], is_closed: bool) -> &'static [bool] {
     if who.iter().any(|one| one == "super") {
         return &[true];
     }
@@ -62,11 +67,11 @@ fn allow(lines: &[Line], Need { lock, right }: &Need, who: &[String], is_closed:
         return &[false];
     }
     let Some(longest) = lines.iter().filter_map(|line| line.names(lock)).max() else {
-        return if is_closed && *right == Right::Force { &[true, false] } else { &[true] };
+        return if is_closed && right == Right::Force { &[true, false] } else { &[true] };
     };
     let decide = lines.iter().filter(|line| line.names(lock) == Some(longest));
     let is_meant = |line: &&Line| line.who == "anyone" || who.contains(&line.who);
-    if decide.filter(is_meant).any(|line| line.grants(*right)) { &[true] } else { &[false] }
+    if decide.filter(is_meant).any(|line| line.grants(right)) { &[true] } else { &[false] }
 }
 
 /// Returns the lock that a znode belongs to. The name of a place in a queue ends in ten digits.
@@ -80,7 +85,13 @@ impl Rules {
     pub(super) fn observe(&mut self, fact: &Fact) {
         match fact {
             Fact::Rules { zxid, text } => self.versions.push((*zxid, lines(text))),
-            Fact::NewLife(new) => new.begins_with.iter().for_each(|fact| self.observe(fact)),
+            Fact::Acl { zxid, path, acl } => {
+                self.acls.entry(path.clone()).or_default().push((*zxid, acl.clone()));
+            }
+            Fact::NewLife(new) => {
+                self.acls.clear();
+                new.begins_with.iter().for_each(|fact| self.observe(fact));
+            }
             Fact::Client { client, what: ClientFact::Access(Access::Proves { session, who }), .. } => {
                 self.is_closed |= who.iter().any(|one| one.starts_with("token:"));
                 self.who.insert((*client, *session), who.clone());
@@ -94,6 +105,37 @@ impl Rules {
         self.who.iter().filter(|(reader, who)| is_meant(**reader, who)).map(|(reader, _)| *reader).collect()
     }
 
+    /// Returns the possible decisions by a znode's ACLs in force between the two zxids.
+    fn permit(
+        &self,
+        path: &str,
+        any_of: i32,
+        who: &[String],
+        (since, zxid): (Zxid, Zxid),
+    ) -> &'static [bool] {
+        let all = self.acls.get(path).map_or(&[][..], Vec::as_slice);
+        let first = all.partition_point(|(from, _)| *from <= since).saturating_sub(1);
+        let in_force = all[first..].iter().take_while(|(from, _)| *from <= zxid);
+        let is_one = |Id { scheme, id }: &Id| {
+            scheme == "world" || who.iter().any(|one| one.split_once(':') == Some((scheme, id)))
+        };
+        let may = |acl: &Vec<Acl>| {
+            acl.iter().any(|entry| entry.perms & any_of != 0 && is_one(&entry.id))
+                || who.contains(&"super".into())
+        };
+        let decisions: Vec<Option<bool>> = in_force.map(|(_, acl)| acl.as_ref().map(may)).collect();
+        match decisions.first().copied().flatten() {
+            Some(first) if decisions.iter().all(|it| *it == Some(first)) => {
+                if first {
+                    &[true]
+                } else {
+                    &[false]
+                }
+            }
+            _ => &[true, false],
+        }
+    }
+
     /// Returns, for each version in force between the two zxids, whether it allows all needs: both answers if
     /// the needs alone do not decide.
     pub(super) fn met(&self, reader: Reader, needs: &[Need], (since, zxid): (Zxid, Zxid)) -> Vec<bool> {
@@ -104,7 +146,12 @@ impl Rules {
         let later = self.versions.get(before.map_or(0, |at| at + 1)..behind).into_iter().flatten();
         let all = std::iter::once(first).chain(later.map(|(_, lines)| lines.as_slice()));
         let decide = |lines: &[Line]| {
-            let each = || needs.iter().map(|need| allow(lines, need, who, self.is_closed));
+            let each = || {
+                needs.iter().map(|need| match need {
+                    Need::Right { lock, right } => allow(lines, (lock, *right), who, self.is_closed),
+                    Need::Perms { path, any_of } => self.permit(path, *any_of, who, (since, zxid)),
+                })
+            };
             let may = each().all(|decisions| decisions.contains(&true)).then_some(true);
             let may_not = each().any(|decisions| decisions.contains(&false)).then_some(false);
             [may, may_not]
@@ -114,7 +161,10 @@ impl Rules {
 
     /// Returns whether a version in force between the two zxids lets the reader see this path.
     pub(super) fn may_see(&self, reader: Reader, path: &str, times: (Zxid, Zxid)) -> bool {
-        let need = Need { lock: lock_of(path).to_owned(), right: Right::See };
+        let need = match is_closed(path) {
+            true => Need::Perms { path: path.to_owned(), any_of: perms::READ },
+            false => Need::Right { lock: lock_of(path).to_owned(), right: Right::See },
+        };
         self.met(reader, &[need], times).contains(&true)
     }
 
@@ -141,7 +191,7 @@ mod tests {
         let lines = lines(text);
         let may = |lock: &str, right, who: &[&str]| {
             let who: Vec<String> = who.iter().map(|one| (*one).to_owned()).collect();
-            allow(&lines, &Need { lock: lock.to_owned(), right }, &who, false) == [true]
+            allow(&lines, (lock, right), &who, false) == [true]
         };
         assert!(may("/guarded/a/y", Right::Force, &["ip:1.2.3.4", "digest:ann:x"]));
         assert!(may("/guarded/a/y", Right::See, &[]) && !may("/guarded/a/y", Right::Take, &[]));

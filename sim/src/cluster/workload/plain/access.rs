@@ -9,13 +9,16 @@ use rowlock_proto::lock::{Acquire, Ask, Claim, Mode, Party, QueuePosition};
 use rowlock_proto::report::{Locks, in_query};
 use rowlock_proto::request::{Create, Op, PathWatch, ReadOp, SetAcl, SetData};
 use rowlock_proto::response::{OpResult, Response};
-use rowlock_proto::{Acl, CreateMode, ErrorCode, FencingToken, Request, Right, SessionId, Version, Zxid};
+use rowlock_proto::{
+    Acl, CreateMode, ErrorCode, FencingToken, Request, Right, SessionId, Version, Zxid, perms,
+};
 
 use super::super::chance::{about, between, chance, millis, pick, weighted};
 use super::super::life::Place as Life;
+use super::closed::{self, lock_of, need, need_to_delete, needs_of_force, some_lock};
 use super::guarded::{FOLDERS, Known, LEAVES, LOCKS, Person, any_rules};
 use super::session::{Fate, Session};
-use crate::history::access::{Access, GUARDED, Need, RULES};
+use crate::history::access::{Access, CLOSED, GUARDED, Need, RULES, is_closed};
 
 /// Mean time between two requests.
 const PAUSE: Duration = Duration::from_millis(120);
@@ -39,20 +42,24 @@ enum Action {
     Watch,
     Report,
     Rules,
+    Closed,
+    ProveMore,
 }
 
-const ACTIONS: [(Action, u64); 11] = [
+const ACTIONS: [(Action, u64); 13] = [
     (Action::Acquire, 8),
     (Action::CreatePlace, 3),
     (Action::GiveBack, 5),
     (Action::Ask, 3),
     (Action::Meddle, 8),
     (Action::ChangeLock, 3),
-    (Action::Read, 8),
+    (Action::Read, 12),
     (Action::ReadSeveral, 1),
     (Action::Watch, 3),
     (Action::Report, 4),
     (Action::Rules, 1),
+    (Action::Closed, 8),
+    (Action::ProveMore, 1),
 ];
 /// Percentage of an operator's requests that change the rules.
 const CHANGES_PERCENT: u64 = 25;
@@ -62,10 +69,10 @@ pub(in super::super) async fn live(life: Life) {
     while !life.is_over() {
         let Some(session) = Session::open_or_rest(&life).await else { continue };
         let person = Person::any(life.caller.journal().address());
-        let is_operator = person.is_operator;
-        let mut user = User { life: &life, session, is_operator, places: Vec::new(), made: 0 };
+        let mut user = User { life: &life, session, person, places: Vec::new(), made: 0 };
         // The session proves its digests again on each new connection.
-        let _ = user.begin(person).await;
+        let _ = user.prove().await;
+        let _ = user.create_closed().await;
         for _ in 0..between(1, 2 * REQUESTS) {
             if life.is_over() || user.session.is_over() {
                 break;
@@ -83,29 +90,30 @@ struct Own {
     until: Instant,
 }
 
-struct User<'a> {
+pub(super) struct User<'a> {
     life: &'a Life,
-    session: Session,
-    is_operator: bool,
+    pub(super) session: Session,
+    pub(super) person: Person,
     places: Vec<Own>,
     /// Number of names that the session has used.
     made: u64,
 }
 
-fn need(lock: &str, right: Right) -> Need {
-    Need { lock: lock.to_owned(), right }
-}
-
 impl User<'_> {
-    async fn begin(&mut self, person: Person) -> Result<(), Fate> {
-        let (session, who) = (self.session.id(), person.who);
-        let proving = self.session.prove(person.proofs).await;
+    pub(super) async fn prove(&mut self) -> Result<(), Fate> {
+        let Person { proofs, who, .. } = self.person.clone();
+        let session = self.session.id();
+        let proving = self.session.prove(proofs).await;
         self.session.record_access(Access::Proves { session, who });
         proving
     }
 
     /// Sends the request and records its answer.
-    async fn ask(&mut self, needs: Vec<Need>, request: Request) -> Result<(Zxid, Option<Response>), Fate> {
+    pub(super) async fn ask(
+        &mut self,
+        needs: Vec<Need>,
+        request: Request,
+    ) -> Result<(Zxid, Option<Response>), Fate> {
         self.ask_since(None, needs, request).await
     }
 
@@ -121,7 +129,7 @@ impl User<'_> {
     }
 
     /// Records an answer. Returns the answer unless a part is refused.
-    fn record_answer(
+    pub(super) fn record_answer(
         &self,
         (since, zxid): (Zxid, Zxid),
         needs: Vec<Need>,
@@ -151,7 +159,7 @@ impl User<'_> {
             self.session.attach().await?;
         }
         self.release_hold_due().await?;
-        if self.is_operator && chance(CHANGES_PERCENT) {
+        if self.person.is_operator && chance(CHANGES_PERCENT) {
             return self.change_rules().await;
         }
         match weighted(&ACTIONS) {
@@ -166,6 +174,8 @@ impl User<'_> {
             Action::Watch => self.watch().await,
             Action::Report => self.report().await,
             Action::Rules => self.touch_rules().await,
+            Action::Closed => self.change_closed().await,
+            Action::ProveMore => self.prove_more().await,
         }
     }
 
@@ -183,7 +193,7 @@ impl User<'_> {
 
     /// Draws one lock, or sometimes two in any order.
     fn some_locks() -> Vec<&'static str> {
-        let mut locks = LOCKS.to_vec();
+        let mut locks: Vec<&str> = LOCKS.into_iter().chain([closed::LOCK]).collect();
         rowlock_env::rng::shuffle(&mut locks);
         locks.truncate(if chance(15) { 2 } else { 1 });
         locks
@@ -236,7 +246,10 @@ impl User<'_> {
     /// Records the places that an answer about `lock` shows. All fields of a hidden place are empty.
     fn record_parties(&self, zxid: Zxid, lock: &str, parties: impl IntoIterator<Item = Party>) {
         for Party { path, session, token, label, since_ms } in parties {
-            if !path.is_empty() {
+            if is_closed(&path) {
+                // The list of the lock decides about the path.
+                self.record_shown(zxid, lock_of(&path));
+            } else if !path.is_empty() {
                 self.record_shown(zxid, &path);
             } else if session != SessionId::NONE || token.0 != 0 || !label.is_empty() || since_ms != 0 {
                 self.record_shown(zxid, lock);
@@ -272,11 +285,12 @@ impl User<'_> {
             return Ok(());
         }
         let Own { claim, .. } = self.places.remove(at);
+        let delete = need_to_delete(&claim.path);
         if chance(50) {
             self.ask(Vec::new(), Request::Release([claim.clone()].into())).await?;
         }
         let path = claim.path.to_string();
-        self.ask(Vec::new(), Request::Delete { path, version: Version::ANY }).await.map(drop)
+        self.ask(delete, Request::Delete { path, version: Version::ANY }).await.map(drop)
     }
 
     async fn release_hold_due(&mut self) -> Result<(), Fate> {
@@ -287,12 +301,15 @@ impl User<'_> {
     }
 
     async fn ask_holders(&mut self) -> Result<(), Fate> {
-        let lock = pick(&LOCKS);
+        let lock = some_lock();
         let within_ms = if chance(50) { 0 } else { u32::try_from(between(1_000, 3_000)).unwrap_or(1_000) };
-        let right = if within_ms == 0 { Right::Ask } else { Right::Force };
+        let mut needs = if within_ms == 0 { Vec::new() } else { needs_of_force(lock) };
+        if within_ms == 0 || is_closed(lock) {
+            needs.push(need(lock, Right::Ask));
+        }
         let (reason, by) = ("wanted".to_owned(), String::new());
         let ask = Ask { lock: lock.to_owned(), reason, by, within_ms };
-        let (zxid, answer) = self.ask(vec![need(lock, right)], Request::Ask(ask)).await?;
+        let (zxid, answer) = self.ask(needs, Request::Ask(ask)).await?;
         if matches!(answer, Some(Response::Number(asked)) if asked > 1) {
             self.record_shown(zxid, lock);
         }
@@ -305,11 +322,13 @@ impl User<'_> {
         };
         let (path, version, force) = (claim.path.to_string(), Version::ANY, vec![need(lock, Right::Force)]);
         match between(0, 9) {
-            0..5 => self.ask(force, Request::ForceRelease(claim)).await.map(drop),
+            0..5 => self.ask(needs_of_force(lock), Request::ForceRelease(claim)).await.map(drop),
             5..7 => self.verify(lock, claim, owner == self.session.id()).await,
             // The owner may delete a place without any right.
             _ if owner == self.session.id() => Ok(()),
             7..9 => self.ask(force, Request::Delete { path, version }).await.map(drop),
+            // The list of a position is open.
+            _ if is_closed(lock) => Ok(()),
             _ => self.ask(force, Request::SetData(SetData { path, data: None, version })).await.map(drop),
         }
     }
@@ -350,10 +369,12 @@ impl User<'_> {
     /// Draws a path, and the right that reading it takes.
     fn any_path(&self) -> (String, Need) {
         let known = self.life.caller.profile().guarded.any();
-        let path = match between(0, 9) {
+        let path = match between(0, 14) {
+            10.. => pick(&closed::ZNODES),
             0 => RULES,
             1 => pick(&FOLDERS),
             2..6 if let Some(Known { lock, claim, .. }) = known => {
+                let lock = if is_closed(lock) { &*claim.path } else { lock };
                 return (claim.path.to_string(), need(lock, Right::See));
             }
             _ => pick(&LOCKS),
@@ -362,14 +383,19 @@ impl User<'_> {
     }
 
     async fn read(&mut self) -> Result<(), Fate> {
-        let (path, need) = self.any_path();
+        let (path, mut need) = self.any_path();
         let asked = PathWatch { path: path.clone(), watch: chance(40) };
         let request = match between(0, 5) {
             0 => Request::Exists(asked),
             1 => Request::GetData(asked),
             2 => Request::GetChildren(asked),
             3 => Request::GetChildren2(asked),
-            4 => Request::GetAcl(path),
+            4 => {
+                if let Need::Perms { any_of, .. } = &mut need {
+                    *any_of |= perms::ADMIN;
+                }
+                Request::GetAcl(path)
+            }
             _ => Request::GetAllChildrenNumber(path),
         };
         self.ask(vec![need], request).await.map(drop)
@@ -390,12 +416,14 @@ impl User<'_> {
         Ok(())
     }
 
-    /// Watches a lock, or the folder of all locks.
+    /// Watches a lock, or a folder.
     async fn watch(&mut self) -> Result<(), Fate> {
-        let path = if chance(50) { GUARDED } else { pick(&LOCKS) };
+        let path = if chance(60) { pick(&[GUARDED, CLOSED]) } else { pick(&LOCKS) };
         let mode = i32::from(chance(50));
         let request = Request::AddWatch { path: path.to_owned(), mode };
-        self.ask(vec![need(path, Right::See)], request).await.map(drop)
+        // A watch is added by the rules alone, and each event needs READ.
+        let needs = [need(path, Right::See)].into_iter().filter(|_| !is_closed(path)).collect();
+        self.ask(needs, request).await.map(drop)
     }
 
     async fn report(&mut self) -> Result<(), Fate> {
@@ -418,7 +446,7 @@ impl User<'_> {
 
     /// Tries to change the rules, which only operators may.
     async fn touch_rules(&mut self) -> Result<(), Fate> {
-        if self.is_operator {
+        if self.person.is_operator {
             return self.change_rules().await;
         }
         let (path, version, needs) = (RULES.to_owned(), Version::ANY, vec![need(RULES, Right::Force)]);

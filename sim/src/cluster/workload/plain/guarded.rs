@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use rowlock_proto::SessionId;
 use rowlock_proto::lock::Claim;
+use rowlock_proto::{Id, SessionId};
 use rowlock_state::acl::digest_identity;
 
 use super::super::chance::{chance, pick};
@@ -76,6 +76,7 @@ impl Guarded {
 }
 
 /// The identities of a session.
+#[derive(Clone)]
 pub(super) struct Person {
     pub(super) proofs: Vec<Bytes>,
     /// Identities as the text of rules names them.
@@ -101,6 +102,18 @@ impl Person {
         let who = superuser.into_iter().chain([format!("ip:{address}")]).chain(digests).collect();
         Person { proofs: proofs.into_iter().map(Bytes::from_static).collect(), who, is_operator }
     }
+
+    /// Adds any user, who may be there already.
+    pub(super) fn add_user(&mut self) {
+        let proof = pick(&USERS);
+        self.proofs.push(Bytes::from_static(proof));
+        self.who.push(digest(proof));
+    }
+}
+
+/// Draws an identity of a user, as an ACL names it.
+pub(super) fn any_user() -> Id {
+    digest_identity(&String::from_utf8_lossy(pick(&USERS)))
 }
 
 fn digest(proof: &[u8]) -> String {

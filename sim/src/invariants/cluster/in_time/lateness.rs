@@ -12,6 +12,10 @@ pub enum Debt {
     HandOver,
     /// A change of voters ends: a new leader checks once a second for a change of its predecessor.
     Change,
+    /// The leader's autopilot makes a change that is due.
+    Autopilot,
+    /// The version rises when all members have run the new release for a while, or an operator asks for it.
+    Version,
     /// A client without connection has another: at once, or after the longest pause if attempts have failed.
     Reconnect,
     /// A client's heartbeat is answered.
@@ -33,10 +37,12 @@ pub enum Debt {
 }
 
 /// Each kind with its name, and its most lateness in milliseconds.
-const KINDS: [(Debt, &str, u64); 12] = [
+const KINDS: [(Debt, &str, u64); 14] = [
     (Debt::Leader, "leader", 500),
     (Debt::HandOver, "hand-over", 100),
     (Debt::Change, "change", 6_000),
+    (Debt::Autopilot, "autopilot", 4_000),
+    (Debt::Version, "version", 1_500),
     (Debt::Reconnect, "reconnect", 100),
     (Debt::Heartbeat, "heartbeat", 150),
     (Debt::Call, "call", 400),

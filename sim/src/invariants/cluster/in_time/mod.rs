@@ -5,9 +5,11 @@
 //! The simulated world reports the connections ([`Fact::Connected`]), so a cluster's own misjudgment of the
 //! state is no excuse.
 
+mod autopilot;
 mod grants;
 mod lateness;
 mod owed;
+mod upgrade;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,10 +19,12 @@ use rowlock_proto::{FencingToken, NodeId, SessionId, Zxid};
 use rowlock_state::STATE_LOCK_MS;
 use rowlock_world::time::Nanos;
 
+use self::autopilot::Autopilot;
 use self::grants::{Due, Grants};
 pub use self::lateness::{Debt, Histogram, Lateness};
 use self::owed::{Door, Leader, Owed, Session};
-use super::super::Invariant;
+use self::upgrade::Upgrade;
+use super::super::{Invariant, Terms};
 use super::disturbances::Disturbances;
 use crate::history::client::{Answer, CallId, ClientFact, ClientId, Failure, Link, Op, WatchId};
 use crate::history::node::{Down, NodeFact};
@@ -48,6 +52,8 @@ pub struct InTime {
     left: Option<Nanos>,
     /// Index of the last committed membership, and the time of the commit if the voters change.
     members: (Index, Option<Nanos>),
+    autopilot: Autopilot,
+    upgrade: Upgrade,
     /// Newest requests to release a held lock of which the holder has not heard: the holder's session, and
     /// the holder's first check afterwards.
     questions: BTreeMap<(Lock, FencingToken), (Millis, SessionId, Option<Nanos>)>,
@@ -61,9 +67,10 @@ pub struct InTime {
 }
 
 impl InTime {
-    /// Creates the checker. `owes`: a majority stays. Quiet clients have no claim during `disturbances`.
-    pub fn new(owes: bool, disturbances: Disturbances) -> Self {
-        InTime { is_free: !owes, disturbances, ..InTime::default() }
+    pub fn new(terms: &Terms) -> Self {
+        let autopilot = Autopilot::new(terms.removes_down_to);
+        let disturbances = terms.disturbances.clone();
+        InTime { is_free: !terms.owes_service, disturbances, autopilot, ..InTime::default() }
     }
 
     /// Returns an error for a debt since `since` that is later than its bound.
@@ -306,6 +313,9 @@ impl InTime {
             format!("a leader of {:?}", may_lead.unwrap_or_default())
         })?;
         self.check(Debt::Change, self.change_since(), || "a change of voters".to_owned())?;
+        let since = owed.autopilot_since();
+        self.check(Debt::Autopilot, since, || "a change of members by the leader itself".to_owned())?;
+        self.check(Debt::Version, self.upgrade.since(owed), || "a new version".to_owned())?;
         let waits = |op: &Op| matches!(op, Op::Acquire { .. } | Op::Held { .. });
         for open in self.open.values().filter(|open| !waits(&open.op)) {
             self.check(Debt::Call, self.since(open.session, open.since), || described_call(open))?;
@@ -345,6 +355,13 @@ impl InTime {
                 (self.grants, self.questions, self.committed) = Default::default();
                 (self.owed.leader, self.members) = (None, (Index(0), None));
             }
+            Fact::Version { number, is_held } => {
+                let since = self.upgrade.since(&self.owed);
+                if self.upgrade.change(*number, *is_held)? {
+                    return self.end(Debt::Version, since, || format!("version {number}"));
+                }
+            }
+            Fact::Operated { holds, .. } => return self.upgrade.operate(*holds, now),
             Fact::Znode(znode) => drop(self.committed.insert(znode.zxid, now)),
             _ => {}
         }
@@ -382,8 +399,14 @@ impl Invariant for InTime {
             Fact::Node { at, what: NodeFact::Applied { entry, .. }, .. } if entry.index > self.members.0 => {
                 if let Some(members) = book.members(*entry) {
                     self.end(Debt::Change, self.change_since(), || "a change of voters".to_owned())?;
+                    let since = self.owed.autopilot_since();
+                    self.end(Debt::Autopilot, since, || format!("the change to {members:?}"))?;
+                    self.autopilot.commit(*entry, members)?;
                     self.members = (entry.index, (members.voters.len() > 1).then_some(*at));
                 }
+            }
+            Fact::Node { what: NodeFact::Members { entry, .. }, .. } => {
+                self.autopilot.propose(*entry, &self.owed);
             }
             Fact::Node { node, what: NodeFact::Ended { how }, .. } => return self.ended(*node, *how),
             Fact::Client { client, what, .. } => {

@@ -1,7 +1,7 @@
 //! Since when the world owes something: the later of the debt's own beginning and of the last change of the
 //! ground that concerns the debt, plus the documented timers of what must happen first.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -125,6 +125,25 @@ impl Owed {
             (None, Some((lost, true))) if lost >= connected.changed => Some(lost + DEAD),
             (None, lost) => Some(connected.changed.max(lost.unwrap_or_default().0) + SILENT),
         }
+    }
+
+    /// Returns the nodes that have reached all possible leaders for this time.
+    pub(super) fn answering(&self, lasts: Duration) -> BTreeSet<NodeId> {
+        let is_quick = |it: &&Arc<Connected>| it.slowdown == 1 && it.disk_pace == 1;
+        let core = self.core.as_ref().filter(is_quick).filter(|it| it.changed + lasts <= self.now);
+        core.map_or_else(BTreeSet::new, |it| it.serving.clone())
+    }
+
+    /// Returns since when a change of members by the leader itself is due.
+    pub(super) fn autopilot_since(&self) -> Option<Nanos> {
+        let after = self.connected()?.changes_after?;
+        Some(self.sound_leader()?.since.max(self.connected()?.changed) + SETTLES + after)
+    }
+
+    /// Returns since when a leader knows that all members run the new release.
+    pub(super) fn upgraded_since(&self) -> Option<Nanos> {
+        let connected = self.connected().filter(|it| it.is_upgraded)?;
+        Some(self.sound_leader()?.since.max(connected.changed + SETTLES))
     }
 
     /// Returns whether a leader that stops now on request finds a successor.
