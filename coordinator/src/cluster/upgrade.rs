@@ -91,13 +91,19 @@ impl Upgrades {
             (UpgradeStep::Finalize, UpgradeState::Waits(_)) => Err(ErrorCode::NewConfigNoQuorum),
             (UpgradeStep::Finalize, UpgradeState::Ready(to)) => {
                 let number = to.number;
-                self.propose(Command::RaiseVersion { to }).await?;
+                self.propose([Command::HoldVersion { hold: false }, Command::RaiseVersion { to }]).await?;
                 self.wait_until_applied(|replica| replica.version() >= number).await
             }
             (UpgradeStep::Hold, UpgradeState::Done) => Err(ErrorCode::BadArguments),
             (UpgradeStep::Hold, _) => {
-                self.propose(Command::HoldVersion { hold: true }).await?;
-                self.wait_until_applied(|replica| replica.state.read().is_version_held()).await
+                self.propose([Command::HoldVersion { hold: true }]).await?;
+                let held = self.wait_until_applied(|replica| replica.state.read().is_version_held()).await?;
+                if !matches!(self.survey().state(), UpgradeState::Done) {
+                    return Ok(held);
+                }
+                // The rise was first in the log, and this hold would stop the next one.
+                self.propose([Command::HoldVersion { hold: false }]).await?;
+                Err(ErrorCode::BadArguments)
             }
         }
     }
@@ -136,9 +142,9 @@ impl Upgrades {
         }
     }
 
-    async fn propose(&self, command: Command) -> Result<(), ErrorCode> {
+    async fn propose<const N: usize>(&self, commands: [Command; N]) -> Result<(), ErrorCode> {
         let term = self.node.leadership.borrow().term;
-        let proposals = vec![of_the_cluster(command)];
+        let proposals = commands.into_iter().map(of_the_cluster).collect();
         self.node.proposals.send(TermBatch { term, proposals }).await.map_err(|_| ErrorCode::OperationTimeout)
     }
 

@@ -107,9 +107,9 @@ pub enum Command {
     Found { cluster: ClusterId },
     /// Ends the grace of a restored cluster: clients may open sessions. Takes no zxid.
     EndGrace,
-    /// Raises the cluster's version to one that all members know. An older version changes nothing. Takes no
-    /// zxid. Every release reads this command: an older release learns from the command to stop, and which
-    /// release to run.
+    /// Raises the cluster's version to one that all members know. An older version changes nothing, nor does
+    /// any version while an operator holds the present one. Takes no zxid. Every release reads this command:
+    /// an older release learns from the command to stop, and which release to run.
     RaiseVersion { to: ClusterVersion },
     /// Sets whether the leader waits for an operator before a raise of the version. Takes no zxid.
     HoldVersion { hold: bool },

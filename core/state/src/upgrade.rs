@@ -55,12 +55,11 @@ impl Machine {
     pub(crate) fn decide_on_version(&mut self, command: &Command) -> Response {
         let upgrade = &mut self.upgrade;
         match command {
-            // A repeated or late raise is behind the state.
+            // A repeated or late raise is behind the state, and an operator's hold may have overtaken it.
             Command::RaiseVersion { to }
-                if decides!("version-is-raised", to.number > upgrade.version.number) =>
+                if decides!("version-is-raised", !upgrade.held && to.number > upgrade.version.number) =>
             {
                 upgrade.version = to.clone();
-                upgrade.held = false;
             }
             Command::RaiseVersion { .. } => {}
             Command::HoldVersion { hold } => upgrade.held = *hold,
@@ -131,12 +130,13 @@ mod tests {
     }
 
     #[test]
-    fn a_version_only_rises_and_ends_the_hold() {
+    fn a_version_only_rises_and_not_while_it_is_held() {
         let mut machine = Machine::new();
-        apply(&mut machine, Command::HoldVersion { hold: true });
-        assert!(machine.is_version_held());
-        apply(&mut machine, raise(REHEARSED));
-        assert!(!machine.is_version_held());
+        for (hold, expected) in [(true, FIRST), (false, REHEARSED)] {
+            apply(&mut machine, Command::HoldVersion { hold });
+            apply(&mut machine, raise(REHEARSED));
+            assert_eq!((machine.version().number, machine.is_version_held()), (expected, hold));
+        }
         let raised = machine.digest();
         apply(&mut machine, raise(FIRST));
         assert_eq!((machine.version().number, machine.digest()), (REHEARSED, raised));

@@ -114,8 +114,8 @@ impl Oracle {
             Command::RaiseTokens { above } => self.zxid.0 = self.zxid.0.max(above.0),
             Command::Found { .. } => self.is_founded = true,
             Command::EndGrace => self.grace_ms = 0,
-            Command::RaiseVersion { to } if to.number > self.version.number => {
-                (self.version, self.is_version_held) = (to.clone(), false);
+            Command::RaiseVersion { to } if to.number > self.version.number && !self.is_version_held => {
+                self.version = to.clone();
             }
             Command::HoldVersion { hold } => self.is_version_held = *hold,
             _ => {}

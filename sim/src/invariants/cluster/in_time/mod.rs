@@ -76,7 +76,8 @@ impl InTime {
     /// Returns an error for a debt since `since` that is later than its bound.
     fn check(&self, debt: Debt, since: Option<Nanos>, what: impl Fn() -> String) -> Result<Duration, String> {
         let Some(since) = since else { return Ok(Duration::ZERO) };
-        let late = if debt == Debt::Quiet { self.owed.now - since } else { self.owed.late(since) };
+        let late =
+            if debt == Debt::Quiet { self.owed.now - since } else { self.owed.late(since, debt.flushes()) };
         if late <= debt.bound() {
             return Ok(late);
         }

@@ -22,8 +22,8 @@ const DEAD: Duration = Duration::from_millis(500);
 const HEALED: Duration = Duration::from_secs(15);
 /// Longest pause of a client before an attempt to connect, after attempts that failed.
 const PAUSE: Duration = Duration::from_secs(2);
-/// Usual time of the flushes that a debt may wait for, one after another.
-const FLUSHES: Duration = Duration::from_micros(8 * 300);
+/// Usual time of a flush.
+const FLUSH: Duration = Duration::from_micros(300);
 
 /// Leader of the highest term.
 #[derive(Clone, Copy)]
@@ -103,7 +103,8 @@ impl Owed {
             Door::Own(Err(cut)) if self.open.get(&session.client).is_some_and(|at| cut >= *at + SETTLES) => {
                 reconnects.then_some(begun.max(leader.since))
             }
-            Door::Own(Err(_)) => reconnects.then_some(since + PAUSE),
+            // A server that accepts and is silent costs an attempt a third of the timeout.
+            Door::Own(Err(_)) => reconnects.then_some(since + PAUSE + session.timeout / 3),
             // The client may be at a node with a slow link to the leader, and stays there.
             Door::Own(Ok(linked)) if !served.by_former => Some(since.max(linked) + session.timeout),
             // A client notices a silent server after two thirds of its timeout.
@@ -160,9 +161,10 @@ impl Owed {
         Some(begun.max(self.sound_leader()?.since).max(connected.changed + SETTLES))
     }
 
-    /// Returns the lateness of a debt at usual speeds: slow disks and processors have their part.
-    pub(super) fn late(&self, since: Nanos) -> Duration {
+    /// Returns the lateness at usual speeds of a debt that may wait for this number of flushes:
+    /// slow disks and processors have their part.
+    pub(super) fn late(&self, since: Nanos, flushes: u32) -> Duration {
         let (pace, slowdown) = self.core.as_ref().map_or((1, 1), |it| (it.disk_pace, it.slowdown));
-        (self.now - since).saturating_sub(FLUSHES * (pace - 1)) / slowdown
+        (self.now - since).saturating_sub(FLUSH * flushes * (pace - 1)) / slowdown
     }
 }
