@@ -208,7 +208,6 @@ impl LeaderLease {
         if mutant::is(Mutant::ElectionsDoNotWait) {
             return FIXED;
         }
-        // A vote that waited for room on a full disk took minutes and says nothing of the next one.
         least.max(state.flush.saturating_mul(FLUSHES_OF_AN_ELECTION).min(ROUND_MAX))
     }
 
@@ -227,11 +226,14 @@ pub(super) struct Voting {
 }
 
 impl Voting {
-    /// Records the vote, which is on disk now.
+    /// Records the vote, which is on disk now. A vote that took longer than any round waited for room on a
+    /// full disk: its election is over, and its time says nothing of the next flush.
     pub(super) fn granted(&self) {
-        let mut state = self.lease.state.lock();
-        (state.voted, state.flush) = (Some(time::now()), self.begun.elapsed());
+        let (mut state, took) = (self.lease.state.lock(), self.begun.elapsed());
         state.term = self.term.max(state.term);
+        if took <= ROUND_MAX.max(self.lease.least) {
+            (state.voted, state.flush) = (Some(time::now()), took);
+        }
     }
 }
 
@@ -298,6 +300,11 @@ mod tests {
         assert!(lease.awaits_votes(), "the old leader is no answer");
         lease.heard(LeaderId { term: 5, node_id: 3 });
         assert!(!lease.awaits_votes() && lease.lasts());
+        let mut late = lease.voting(6);
+        late.begun = time::now() - 2 * ROUND_MAX;
+        late.granted();
+        drop(late);
+        assert!(!lease.awaits_votes(), "the candidate has given up long ago");
         lease.disconnected(3);
         assert!(waits(&lease) <= lease.reconnect, "no vote delays the next election");
     }
