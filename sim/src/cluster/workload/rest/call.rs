@@ -12,6 +12,8 @@ use crate::history::access::Bearer;
 
 /// Time after which an unaccepted connection means that the node is absent.
 const DIAL: Duration = Duration::from_millis(500);
+/// Part of a refusal for lack of room.
+const NO_ROOM: &str = "make room";
 /// Pause before the request goes to the next node.
 const PAUSE: Duration = Duration::from_millis(40);
 
@@ -38,11 +40,13 @@ pub(super) struct Asking {
     /// Document; null is nothing, and text stands for itself.
     pub(super) body: Value,
     pub(super) bearer: Bearer,
+    /// A refusal for lack of room is a reply: copies of the request get it again.
+    pub(super) keeps_refusals: bool,
 }
 
 impl Asking {
     pub(super) fn new(membership: &Membership, head: String, body: Value) -> Asking {
-        Asking { membership: membership.clone(), head, body, bearer: Bearer::Worker }
+        Asking { membership: membership.clone(), head, body, bearer: Bearer::Worker, keeps_refusals: false }
     }
 
     pub(super) fn get(membership: &Membership, question: &str) -> Asking {
@@ -78,7 +82,8 @@ impl Asking {
         // Clients of the locks' znodes write invalid numbers of permits into the semaphore's znode.
         let may_be_bad = self.body["mode"] == "permits";
         assert!(status != 400 || may_be_bad, "{} {} gets 400 {body}", self.head, self.body);
-        (status < 500).then_some((status, body))
+        let says = |what| body["detail"].as_str().is_some_and(|detail| detail.contains(what));
+        (status < 500 || self.keeps_refusals && says(NO_ROOM)).then_some((status, body))
     }
 
     /// Makes a node apply all writes acknowledged before. Returns `None` without a reply.

@@ -131,7 +131,8 @@ impl Writer<'_> {
         }
         head.push_str(self.fence.as_deref().unwrap_or_default());
         let text = data.map(|data| Value::String(String::from_utf8_lossy(data).into_owned()));
-        Asking::new(&self.place.caller.profile().membership, head, text.unwrap_or_default())
+        let asking = Asking::new(&self.place.caller.profile().membership, head, text.unwrap_or_default());
+        Asking { keeps_refusals: true, ..asking }
     }
 
     /// Reads the version of a znode after a sync. Returns `None` without a reply, or without the znode.
@@ -171,6 +172,7 @@ fn outcome(op: &Op, status: u16, document: &Value) -> Result<Answer, Failure> {
         (Op::Set { .. }, 200) => Ok(Answer::Set(stat(&document["stat"]))),
         (Op::Delete { .. }, 204) => Ok(Answer::Deleted),
         (_, 412) if document["stale"] == true => Err(Failure::NotDone),
+        (_, 503) => Err(Failure::NotDone),
         (_, 412) => refused(ErrorCode::BadVersion),
         (_, 409) if detail.contains("children") => refused(ErrorCode::NotEmpty),
         (_, 409) => refused(ErrorCode::NodeExists),
