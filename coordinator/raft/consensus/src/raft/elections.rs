@@ -96,13 +96,13 @@ impl View {
 impl<SM: RaftStateMachine<TypeConfig>> Elections<SM> {
     /// Runs until Raft stops. Must be started only once.
     pub async fn run(self) {
-        let (mut refusals, mut rounds, mut followed) = (0, 0, None);
+        let (mut refusals, mut rounds, mut followed, mut known) = (0, 0, None, 0);
         while let Some(view) = self.is_due().await {
             let (leader, _) = self.lease.latest();
             if leader != followed {
                 (followed, refusals, rounds) = (leader, 0, 0);
             }
-            if decides!("candidate-would-lose", !self.would_win(&view, refusals).await) {
+            if decides!("candidate-would-lose", !self.would_win(&view, refusals, &mut known).await) {
                 let pause = ASK_PAUSE.saturating_mul(1 << refusals.min(10)).min(ASK_PAUSE_MAX);
                 refusals += 1;
                 time::sleep(pause + random_below(pause)).await;
@@ -153,11 +153,13 @@ impl<SM: RaftStateMachine<TypeConfig>> Elections<SM> {
         }
     }
 
-    /// Asks all voters whether they would vote for this node. Returns whether a majority would.
-    async fn would_win(&self, view: &View, refusals: u32) -> bool {
-        let me = self.peers.identity().node.0;
+    /// Asks all voters whether they would vote for this node. Returns whether a majority would. Learns the
+    /// greatest term of those that refuse: a voter with an older log that has voted in a later term refuses
+    /// earlier ones, and never wins itself.
+    async fn would_win(&self, view: &View, refusals: u32, known: &mut u64) -> bool {
+        let (me, least) = (self.peers.identity().node.0, *known);
         let stood = self.raft.with_raft_state(move |state| {
-            let term = state.vote_ref().leader_id.term + 1;
+            let term = state.vote_ref().leader_id.term.max(least) + 1;
             let vote = Vote::new(term, me);
             VoteRequest::new(vote, state.log_ids.last().copied())
         });
@@ -180,6 +182,7 @@ impl<SM: RaftStateMachine<TypeConfig>> Elections<SM> {
             match answers.next().await {
                 Some((node, Ok(Response::Raft(RaftResponse::Vote(vote))))) => {
                     answered.insert(node);
+                    *known = vote.vote.leader_id.term.max(*known);
                     if decides!("pre-vote-is-granted", vote.vote_granted) {
                         granted.insert(node);
                     }
