@@ -63,10 +63,10 @@ impl Debt {
         KINDS[self as usize].1
     }
 
-    /// Returns the number of flushes that this debt may wait for. A client may wait for a lagging node, which
-    /// first stores a snapshot.
+    /// Returns the number of flushes that this debt may wait for: for a leader those of two rounds of votes.
+    /// A client may wait for a lagging node, which first stores a snapshot.
     pub fn flushes(self) -> u32 {
-        if self <= Debt::Change { 8 } else { 32 }
+        if self <= Debt::Change { 12 } else { 32 }
     }
 
     pub fn bound(self) -> Duration {
