@@ -309,13 +309,13 @@ mod tests {
         assert!(lease.awaits_votes(), "the old leader is no answer");
         lease.heard(LeaderId { term: 5, node_id: 3 });
         assert!(!lease.awaits_votes() && lease.lasts());
+        lease.disconnected(3);
+        assert!(waits(&lease) <= lease.reconnect, "no vote delays the next election");
         let mut late = lease.voting(6);
         late.begun = time::now() - 2 * ROUND_MAX;
         late.granted();
         drop(late);
         assert!(waits(&lease) <= TIMEOUT, "the vote waited for room, and the next one does not");
-        lease.disconnected(3);
-        assert!(waits(&lease) <= lease.reconnect, "no vote delays the next election");
     }
 
     #[test]
