@@ -172,13 +172,13 @@ fn outcome(op: &Op, status: u16, document: &Value) -> Result<Answer, Failure> {
         (Op::Set { .. }, 200) => Ok(Answer::Set(stat(&document["stat"]))),
         (Op::Delete { .. }, 204) => Ok(Answer::Deleted),
         (_, 412) if document["stale"] == true => Err(Failure::NotDone),
-        (_, 503) => Err(Failure::NotDone),
         (_, 412) => refused(ErrorCode::BadVersion),
         (_, 409) if detail.contains("children") => refused(ErrorCode::NotEmpty),
         (_, 409) => refused(ErrorCode::NodeExists),
         (_, 404) if !detail.contains("lease") => refused(ErrorCode::NoNode),
         // The lease is over, or belongs to a client of another cluster: an earlier copy may have run.
-        (_, 403 | 404 | 429) => Err(Failure::Unknown),
+        // Another copy may have run before a refusal for lack of room.
+        (_, 403 | 404 | 429 | 503) => Err(Failure::Unknown),
         _ => panic!("{op:?} gets {status} {document}"),
     }
 }
