@@ -124,15 +124,11 @@ impl Rules {
                 || who.contains(&"super".into())
         };
         let decisions: Vec<Option<bool>> = in_force.map(|(_, acl)| acl.as_ref().map(may)).collect();
-        match decisions.first().copied().flatten() {
-            Some(first) if decisions.iter().all(|it| *it == Some(first)) => {
-                if first {
-                    &[true]
-                } else {
-                    &[false]
-                }
-            }
-            _ => &[true, false],
+        let first = decisions.first().copied().flatten();
+        match first.filter(|_| decisions.iter().all(|it| *it == first)) {
+            Some(true) => &[true],
+            Some(false) => &[false],
+            None => &[true, false],
         }
     }
 

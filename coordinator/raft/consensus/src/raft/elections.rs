@@ -154,7 +154,7 @@ impl<SM: RaftStateMachine<TypeConfig>> Elections<SM> {
     }
 
     /// Asks all voters whether they would vote for this node. Returns whether a majority would. Learns the
-    /// greatest term of those that refuse: a voter with an older log that has voted in a later term refuses
+    /// greatest term of the answers: a voter with an older log that has voted in a later term refuses
     /// earlier ones, and never wins itself.
     async fn would_win(&self, view: &View, refusals: u32, known: &mut u64) -> bool {
         let (me, least) = (self.peers.identity().node.0, *known);
