@@ -209,7 +209,8 @@ impl fmt::Debug for ClientConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ZnodesConfig {
-    /// Milliseconds between the leader's removals of empty containers and expired TTL znodes.
+    /// Milliseconds between the leader's removals of expired TTL znodes, and of containers empty for 5 s (or
+    /// this interval, if shorter).
     pub sweep_interval_ms: u64,
     /// Makes hard quotas (`setquota -N`, `-B`) refuse excess writes. The leader's value counts.
     pub enforce_quota: bool,

@@ -8,9 +8,9 @@
 //! Must never decide anything that replicas must agree on. The leader's decision is in the log
 //! (`proposer/growth.rs`).
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
 
 use rowlock_state::Machine;
 
@@ -61,13 +61,18 @@ impl Part {
     ];
 }
 
-/// Bytes of many short-lived holders: each has its [`Share`].
+/// Bytes of one holder, or of many short-lived holders: each has its [`Share`].
 #[derive(Clone, Debug, Default)]
 pub struct Tally(Arc<AtomicU64>);
 
 impl Tally {
     pub fn bytes(&self) -> u64 {
         self.0.load(Relaxed)
+    }
+
+    /// Sets the bytes of a single holder.
+    pub fn set(&self, bytes: usize) {
+        self.0.store(bytes as u64, Relaxed);
     }
 
     /// Registers one more holder.
@@ -112,6 +117,8 @@ pub struct Memory {
     parts: [AtomicU64; Part::ALL.len()],
     /// Bytes of [`Part::Peers`], counted by the holders.
     pub peers: Tally,
+    /// Bytes of [`Part::Log`], once the log is open.
+    log: OnceLock<Tally>,
     limit: AtomicU64,
 }
 
@@ -123,6 +130,11 @@ impl Memory {
     /// Returns the limit; 0: none.
     pub fn limit(&self) -> u64 {
         self.limit.load(Relaxed)
+    }
+
+    /// Counts the bytes of the open log from now on.
+    pub fn count_log(&self, bytes: Tally) {
+        self.log.get_or_init(|| bytes);
     }
 
     pub fn set(&self, part: Part, bytes: u64) {
@@ -137,6 +149,7 @@ impl Memory {
     pub fn get(&self, part: Part) -> u64 {
         match part {
             Part::Peers => self.peers.bytes(),
+            Part::Log => self.log.get().map_or(0, Tally::bytes),
             _ => self.parts[part as usize].load(Relaxed),
         }
     }
@@ -184,6 +197,9 @@ mod tests {
         for (part, _) in Part::ALL {
             memory.set(part, 100);
         }
+        let log = Tally::default();
+        memory.count_log(log.clone());
+        log.set(100);
         let mut share = memory.peers.share();
         share.hold(10_000);
         assert!(!memory.is_full() && !memory.connections_are_full(), "there is no limit");

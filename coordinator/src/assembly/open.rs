@@ -224,6 +224,7 @@ async fn open_raft(
         raft::open(&settings, opened, applied, applier, peers.clone(), metrics, hook)
             .await
             .map_err(|error| failure.cause(error))?;
+    replica.memory.count_log(storage.log().tally().clone());
     Ok(OpenedRaft { raft, quorum, lease, storage, snapshots, reserve, peers })
 }
 

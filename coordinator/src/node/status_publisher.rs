@@ -328,7 +328,6 @@ impl StatusPublisher {
     fn update_memory(&self) {
         let memory = &self.node.replica.memory;
         memory.set(Part::Watches, self.node.replica.watches.lock().bytes() as u64);
-        memory.set(Part::Log, self.node.log.bytes() as u64);
         self.node.metrics.memory_bytes.set(Part::ALL.map(|(part, _)| memory.get(part)));
         self.node.metrics.memory_limit_bytes.set(memory.limit());
         let (is_full, was_full) = (memory.is_full(), self.node.metrics.memory_full.get() == 1);

@@ -21,6 +21,7 @@ use rowlock_consensus::log_clock::LogClock;
 use rowlock_env::sync::watch;
 use rowlock_env::time::Instant;
 use rowlock_env::{decides, worker};
+use rowlock_proto::Zxid;
 use rowlock_state::Machine;
 use rowlock_state::command::Command;
 use rowlock_state::quota::Quota;
@@ -31,7 +32,11 @@ use crate::node::leader_duties::{Due, LeaderDuty};
 /// Interval of polling the search thread.
 const POLL_EVERY: Duration = Duration::from_millis(10);
 
-/// Finds removable znodes: at the beginning of each term, then at intervals.
+/// Least time that a container stays without children: ZooKeeper's recipes create a lock's znode first and
+/// their child second, and some fail when the znode is removed between.
+const EMPTY_FOR: Duration = Duration::from_secs(5);
+
+/// Finds removable znodes: [`EMPTY_FOR`] after the beginning of each term, then at intervals.
 pub struct Sweep {
     replica: Arc<Replica>,
     clock: Arc<LogClock>,
@@ -39,6 +44,8 @@ pub struct Sweep {
     term: u64,
     /// Earliest time of the next search; a search starts only after all proposals of the previous search.
     next: Option<Instant>,
+    /// Time of a search that is due, and the last change that a container in it may have had.
+    wait: Option<(Instant, Zxid)>,
     search: Option<BoxFuture<'static, Swept>>,
     /// Found and not yet proposed.
     paths: Vec<String>,
@@ -56,11 +63,11 @@ impl Sweep {
     /// Returns a sweep with TTLs measured by the `clock` of the log. `every`: ZooKeeper's
     /// `znode.container.checkIntervalMs`.
     pub fn new(replica: Arc<Replica>, clock: Arc<LogClock>, every: Duration) -> Sweep {
-        Sweep { replica, clock, every, term: 0, next: None, search: None, paths: Vec::new() }
+        Sweep { replica, clock, every, term: 0, next: None, wait: None, search: None, paths: Vec::new() }
     }
 
     /// Starts a search. Returns `None` if there is nothing to search.
-    fn begin_search(&self) -> Option<BoxFuture<'static, Swept>> {
+    fn begin_search(&self, empty_since: Zxid) -> Option<BoxFuture<'static, Swept>> {
         let frozen = {
             let machine = self.replica.state.read();
             if machine.containers_and_ttl().next().is_none() && !machine.may_have_quotas() {
@@ -69,19 +76,26 @@ impl Sweep {
             machine.freeze()
         };
         let now_ms = self.clock.now_ms();
-        Some(worker::run_blocking("sweep", move || search(frozen.machine(), now_ms)).boxed())
+        Some(worker::run_blocking("sweep", move || search(frozen.machine(), now_ms, empty_since)).boxed())
     }
 }
 
 impl LeaderDuty for Sweep {
     fn due(&mut self, term: u64, now: Instant) -> Due {
         if decides!("sweep-is-of-earlier-term", self.term != term) {
-            // A new leader sweeps at once, so frequent changes of the leader do not postpone the sweep.
-            (self.term, self.next, self.search, self.paths) = (term, None, None, Vec::new());
+            // A new leader sweeps soon, so frequent changes of the leader do not postpone the sweep.
+            (self.term, self.next, self.wait) = (term, None, None);
+            (self.search, self.paths) = (None, Vec::new());
         }
         if self.search.is_none() && self.paths.is_empty() && self.next.is_none_or(|at| at <= now) {
-            self.next = Some(now + self.every);
-            self.search = self.begin_search();
+            let empty_for = EMPTY_FOR.min(self.every);
+            let (at, empty_since) =
+                *self.wait.get_or_insert_with(|| (now + empty_for, self.replica.state.read().last_zxid()));
+            self.next = Some(at);
+            if at <= now {
+                (self.next, self.wait) = (Some(now + self.every.saturating_sub(empty_for)), None);
+                self.search = self.begin_search(empty_since);
+            }
         }
         if let Some(found) = self.search.as_mut().and_then(|search| search.now_or_never()) {
             warn(&found);
@@ -99,8 +113,8 @@ impl LeaderDuty for Sweep {
     }
 }
 
-fn search(machine: &Machine, now_ms: i64) -> Swept {
-    let paths = machine.reap_due(now_ms).take(SWEEP_MAX_ZNODES).map(str::to_owned).collect();
+fn search(machine: &Machine, now_ms: i64, empty_since: Zxid) -> Swept {
+    let paths = machine.reap_due(now_ms, empty_since).take(SWEEP_MAX_ZNODES).map(str::to_owned).collect();
     let mut found = Swept { paths, ..Swept::default() };
     for quota in machine.quotas().filter(Quota::is_exceeded) {
         found.exceeded_count += 1;

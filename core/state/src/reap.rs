@@ -19,12 +19,16 @@ impl Machine {
         })
     }
 
-    /// Iterates over the znodes that would be reaped at `now_ms` (the log's clock).
-    pub fn reap_due(&self, now_ms: i64) -> impl Iterator<Item = &str> {
+    /// Iterates over the znodes that would be reaped at `now_ms` (the log's clock), without containers that
+    /// had a child after `empty_since`.
+    pub fn reap_due(&self, now_ms: i64, empty_since: Zxid) -> impl Iterator<Item = &str> {
+        let is_idle =
+            move |znode: &Znode| znode.meta.kind != Kind::Container || znode.meta.pzxid <= empty_since;
         let due = move |path: &&str| {
             decides!(
                 "znode-may-be-reaped",
-                !self.has_delay(path) && self.tree.get(path).is_some_and(|znode| is_due(znode, now_ms))
+                !self.has_delay(path)
+                    && self.tree.get(path).is_some_and(|znode| is_due(znode, now_ms) && is_idle(znode))
             )
         };
         self.tree.reapable().iter().map(|(path, ())| &**path).filter(due)

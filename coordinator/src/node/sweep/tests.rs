@@ -72,14 +72,49 @@ fn stage(replica: &Arc<Replica>, every: Duration) -> Stage {
 }
 
 #[tokio::test]
-async fn a_new_leader_sweeps_at_once_and_again_in_its_next_term() {
-    let mut stage = stage(&replica(), Duration::from_secs(3_600));
+async fn a_new_leader_sweeps_soon_and_again_in_its_next_term() {
+    let mut stage = stage(&replica(), Duration::from_millis(500));
     for term in [2, 3] {
         stage.leadership.send(Leadership { term, ..LEADS });
         let batch = stage.next().await;
         assert_eq!((batch.term, paths(&batch)), (term, vec!["/left", "/over"]));
     }
-    assert!(stage.stop().await.is_empty(), "nothing but one sweep per term");
+    stage.stop().await;
+}
+
+/// Returns the proposals of the next sweep, their time and the next due time. Only the searching thread
+/// takes real time.
+async fn next_sweep(sweep: &mut Sweep, mut now: Instant) -> (Vec<Command>, Instant, Instant) {
+    loop {
+        let due = sweep.due(2, now);
+        let next = due.next.expect("there is more, or the next sweep");
+        if !due.commands.is_empty() {
+            return (due.commands, now, next);
+        }
+        if sweep.search.is_some() {
+            time::sleep(POLL_EVERY).await;
+        }
+        now = next;
+    }
+}
+
+#[tokio::test]
+async fn a_container_stays_until_it_has_been_empty_for_a_while() {
+    let replica = replica();
+    let session = replica.state.read().sessions().next().expect("a session").0;
+    let every = Duration::from_secs(3_600);
+    let mut sweep = Sweep::new(replica.clone(), Arc::new(LogClock::starting_now()), every);
+    let start = Instant::now();
+    assert_eq!(sweep.due(2, start).next, Some(start + EMPTY_FOR), "the search waits");
+    create(&replica, session, "/left/again", 0, None);
+    let delete = Request::Delete { path: "/left/again".to_owned(), version: Version::ANY };
+    apply(&replica, session, Command::Client(delete));
+    let (first, found, next) = next_sweep(&mut sweep, start + EMPTY_FOR).await;
+    assert_eq!(first, [Command::Reap { path: "/over".to_owned() }], "it had a child after the wait began");
+    apply(&replica, SessionId::NONE, first[0].clone());
+    let (second, later, _) = next_sweep(&mut sweep, next).await;
+    assert_eq!(second, [Command::Reap { path: "/left".to_owned() }]);
+    assert!(later - found >= every - EMPTY_FOR, "one interval later");
 }
 
 #[tokio::test]
@@ -117,20 +152,10 @@ async fn many_znodes_are_proposed_a_batch_at_a_time() {
     }
     let clock = Arc::new(LogClock::starting_now());
     let mut sweep = Sweep::new(replica, clock, Duration::from_secs(3_600));
-    let mut sizes = Vec::new();
-    let mut now = Instant::now();
-    while sizes.len() < 2 {
-        let due = sweep.due(2, now);
-        let next = due.next.expect("there is more, or the next sweep");
-        match due.commands.len() {
-            0 => time::sleep_until(next).await,
-            size => sizes.push((size, next)),
-        }
-        now = Instant::now().max(next);
-    }
-    let [(first, then), (second, later)] = sizes[..] else { panic!("{sizes:?}") };
-    assert_eq!((first, second), (BATCH_MAX_COMMANDS, 2));
-    assert!(later - then > Duration::from_secs(3_000), "the rest at once, then the interval");
+    let (first, _, then) = next_sweep(&mut sweep, Instant::now()).await;
+    let (second, at, later) = next_sweep(&mut sweep, then).await;
+    assert_eq!((first.len(), second.len()), (BATCH_MAX_COMMANDS, 2));
+    assert!(at == then && later - then > Duration::from_secs(3_000), "the rest at once, then the interval");
 }
 
 #[test]
@@ -151,7 +176,7 @@ fn quotas_that_are_exceeded_are_found_and_others_are_not() {
     limits("/new", "count=1,bytes=-1");
     limits("/stays", "count=1,bytes=0");
     limits("/missing", "count=0,bytes=0");
-    let found = search(&replica.state.read(), 2);
+    let found = search(&replica.state.read(), 2, Zxid(i64::MAX));
     let exceeded: Vec<&str> = found.exceeded.iter().map(|quota| quota.path.as_str()).collect();
     assert_eq!((exceeded, found.exceeded_count), (vec!["/new"], 1));
 }

@@ -121,7 +121,7 @@ impl Compaction {
     async fn limit_bytes(&mut self, snapshot: u64) -> Result<(), ()> {
         let snapshot_bytes = usize::try_from(self.metrics.snapshot_bytes.get()).unwrap_or(usize::MAX);
         let most = self.schedule.most_bytes(snapshot_bytes).min(self.log_max);
-        if self.log.bytes() <= most {
+        if self.log.tally().bytes() <= most as u64 {
             return Ok(());
         }
         let Some(upto) = self.log.purge_point(most / KEPT_PART) else { return Ok(()) };

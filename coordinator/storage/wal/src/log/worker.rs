@@ -20,6 +20,7 @@ use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::{self, Instant};
 use rowlock_env::worker::{self, Worker};
 use rowlock_metrics::Metrics;
+use rowlock_metrics::memory::Tally;
 use tokio::sync::oneshot;
 
 use super::record::{Checkpoint, Record};
@@ -281,6 +282,8 @@ const QUEUE_FULL_PAUSE: Duration = Duration::from_millis(1);
 #[derive(Clone)]
 pub struct Log {
     memory: Arc<Mutex<MemLog>>,
+    /// Payload bytes of the entries in memory, changed with `memory` locked.
+    bytes: Tally,
     /// Latest vote on disk.
     flushed_vote: Arc<Mutex<Option<Vote>>>,
     worker: Worker<Job>,
@@ -290,7 +293,9 @@ impl Log {
     pub(crate) fn new(memory: MemLog, worker: Worker<Job>) -> Self {
         // Recovery has flushed the recovered vote.
         let flushed_vote = Arc::new(Mutex::new(memory.checkpoint().vote));
-        Log { memory: Arc::new(Mutex::new(memory)), flushed_vote, worker }
+        let bytes = Tally::default();
+        bytes.set(memory.bytes());
+        Log { memory: Arc::new(Mutex::new(memory)), bytes, flushed_vote, worker }
     }
 
     /// Locks the log in memory. Callers must not hold the guard across an await, nor for long.
@@ -302,9 +307,17 @@ impl Log {
         *self.memory.lock().checkpoint()
     }
 
-    /// Returns the payload bytes of the entries in memory.
-    pub fn bytes(&self) -> usize {
-        self.memory.lock().bytes()
+    /// Returns the counter of the payload bytes of the entries in memory.
+    pub fn tally(&self) -> &Tally {
+        &self.bytes
+    }
+
+    /// Changes the log in memory.
+    fn change<T>(&self, change: impl FnOnce(&mut MemLog) -> T) -> T {
+        let mut memory = self.memory.lock();
+        let changed = change(&mut memory);
+        self.bytes.set(memory.bytes());
+        changed
     }
 
     /// Returns the submission time of the oldest write in progress on the disk. Excludes a write that waits
@@ -352,18 +365,19 @@ impl Log {
     /// An entry does not continue the log (a bug of the caller), or the worker's queue is stuck.
     pub async fn append(&self, entries: Vec<Entry>, done: Done) -> io::Result<()> {
         let mut records = Vec::with_capacity(entries.len());
-        {
-            let mut memory = self.memory.lock();
+        self.change(|memory| {
             for entry in entries {
                 records.push(Record::Entry(entry.clone()));
-                memory.append(entry).map_err(|gap: Gap| io::Error::new(io::ErrorKind::InvalidInput, gap))?;
+                memory.append(entry)?;
             }
             let last = memory.entries().next_back().map(|entry| entry.log_id);
             assert!(
                 records.is_empty() || memory.checkpoint().last == last,
                 "the last entry is the newest one"
             );
-        }
+            Ok(())
+        })
+        .map_err(|gap: Gap| io::Error::new(io::ErrorKind::InvalidInput, gap))?;
         self.write(records, done).await
     }
 
@@ -378,7 +392,7 @@ impl Log {
     /// awaited append covers the truncation.
     pub async fn truncate_after(&self, after: Option<LogId>) -> io::Result<()> {
         rare::taken(Rare::LogTruncated);
-        self.memory.lock().truncate_after(after);
+        self.change(|memory| memory.truncate_after(after));
         if mutant::is(Mutant::TruncateInMemory) {
             return Ok(());
         }
@@ -387,7 +401,7 @@ impl Log {
 
     /// Removes the entries up to `upto`, inclusive; a snapshot covers them. Returns without a flush.
     pub async fn purge(&self, upto: LogId) -> io::Result<()> {
-        self.memory.lock().purge(upto);
+        self.change(|memory| memory.purge(upto));
         self.write(vec![Record::Purge(upto)], Done::Unawaited).await
     }
 

@@ -165,7 +165,7 @@ impl Generator {
         let session = self.sessions[at].clone();
         let now_ms = state.time_ms().max(self.time_ms);
         let due: Vec<&str> = state.locks_due(now_ms).collect();
-        let idle: Vec<&str> = state.reap_due(now_ms).collect();
+        let idle: Vec<&str> = state.reap_due(now_ms, state.last_zxid()).collect();
         let command = match chance.below(8) {
             0 => Command::ExpireSession { session: session.id, attachment: session.attachment },
             1 => Command::ExpireSession { session: session.id, attachment: Attachment(0) },

@@ -3,8 +3,8 @@
 //! Verbs: `time MS`, `enforce on|off` (hard quotas), `guard on|off` (of locks), `node N`, `may NAME LOCK`,
 //! `open NAME [timeout_ms=]`, `attach NAME [password=wrong] [timeout_ms=] [from=]` (the client goes on with
 //! the new attachment unless `stay=1`), `auth NAME ID`, `as NAME COMMAND` (also reads; `@N` after the name:
-//! with that attachment), `expire NAME [attachment=]`, `reap PATH`, `due MS`, `configure TEXT`, `noop`,
-//! `raisetokens ABOVE`, and reads without a session: `exists`, `get`, `ls`, `getacl`, `count`,
+//! with that attachment), `expire NAME [attachment=]`, `reap PATH`, `due MS [since=ZXID]`, `configure TEXT`,
+//! `noop`, `raisetokens ABOVE`, and reads without a session: `exists`, `get`, `ls`, `getacl`, `count`,
 //! `ephemerals NAME PREFIX`, `quotas`, `counts`, `sessions`, `queue LOCK`, `locksdue MS`, `lockdue LOCK`;
 //! commands about locks: `locks.rs`.
 
@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 use rowlock_frames::script::id;
 use rowlock_frames::text::{self, acl_text, stat};
 use rowlock_proto::acl::{Acl, Id};
-use rowlock_proto::{FencingToken, NodeId, SessionId};
+use rowlock_proto::{FencingToken, NodeId, SessionId, Zxid};
 use rowlock_state::command::{Attachment, Batch, Command, Origin, Proposal};
 use rowlock_state::outcome::{Applied, Attached, Change, EventContext, EventSink, LockEvent, SessionEnd};
 use rowlock_state::quota::Quota;
@@ -72,7 +72,10 @@ impl World {
                 let above = FencingToken(number(1));
                 return self.cluster(Command::RaiseTokens { above });
             }
-            "due" => return self.machine.reap_due(number(1)).map(|path| format!("{path}\n")).collect(),
+            "due" => {
+                let since = Zxid(words.number("since", i64::MAX));
+                return self.machine.reap_due(number(1), since).map(|path| format!("{path}\n")).collect();
+            }
             "ephemerals" => {
                 let session = self.client(words.at(1)).session;
                 return self.machine.ephemerals(session, words.at(2)).join("\n");
