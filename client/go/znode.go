@@ -13,7 +13,8 @@ import (
 // AnyVersion of a znode will do.
 const AnyVersion = -1
 
-// ErrStale means that a write came too late: the lock was lost before it, and nothing was changed.
+// ErrStale means that a write came too late: the lock was lost. A copy of the write whose answer was lost may
+// have taken effect before.
 var ErrStale = errors.New("rowlock: the token does not hold the lock any more")
 
 // fencedWrite is a body that is no JSON, with what makes it a write of this holder that takes effect once.

@@ -24,7 +24,7 @@ export class TimedOut extends RowlockError {}
 /** The lease has ended: what it held is free, and its place in the queue is gone. */
 export class LeaseOver extends RowlockError {}
 
-/** A write came too late: the lock was lost before it, and nothing was changed. */
+/** A write came too late: the lock was lost. A copy of it whose answer was lost may have taken effect before. */
 export class Stale extends RowlockError {}
 
 /** The server does not allow it. */

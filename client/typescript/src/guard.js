@@ -14,7 +14,7 @@ const NOT_HELD = "it was not held any more at its release";
 const DISPOSE = Symbol.dispose ?? Symbol.for("Symbol.dispose");
 /** @type {typeof Symbol.asyncDispose} */
 const ASYNC_DISPOSE = Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose");
-const STALE = "the token does not hold the lock any more: nothing was changed";
+const STALE = "the token does not hold the lock any more: only an earlier copy of the write may have taken effect";
 
 /** A lock that is held, or the lead of an election. */
 export class Guard {

@@ -11,7 +11,7 @@ export class Busy extends RowlockError {
 export class TimedOut extends RowlockError {}
 /** The lease has ended: what it held is free, and its place in the queue is gone. */
 export class LeaseOver extends RowlockError {}
-/** A write came too late: the lock was lost before it, and nothing was changed. */
+/** A write came too late: the lock was lost. A copy of it whose answer was lost may have taken effect before. */
 export class Stale extends RowlockError {}
 /** The server does not allow it. `status` is that of HTTP; `problem` is the document of RFC 9457. */
 export class Refused extends RowlockError {

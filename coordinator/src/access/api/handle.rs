@@ -114,6 +114,11 @@ pub enum Refusal {
     /// Fencing token of the write no longer holds the lock.
     #[error("the token no longer holds the lock, and a later holder may have written: nothing was changed")]
     Stale,
+    /// The same, and the outcomes of earlier copies ended with the lease.
+    #[error(
+        "the token no longer holds the lock, and its lease is over: an earlier copy may have taken effect"
+    )]
+    StaleCopy,
     /// Number of permits of the lock differs, or is less than the requested permits.
     #[error("the lock has {0} permits")]
     Limit(u32),

@@ -273,7 +273,10 @@ impl Api {
                 // The first copy may have been executed while the token held the lock.
                 None => {
                     let kept = attempt.and_then(|attempt| call.remembered(session, attempt));
-                    return kept.map_or(Err(Refusal::Stale), changed);
+                    let is_open = || self.context.replica.state.read().session(session).is_some();
+                    let remembers = decides!("outcomes-are-remembered", attempt.is_none() || is_open());
+                    let stale = if remembers { Refusal::Stale } else { Refusal::StaleCopy };
+                    return kept.map_or(Err(stale), changed);
                 }
             },
         };

@@ -56,6 +56,8 @@ struct LeaseState {
     stood: Option<Instant>,
     /// Departure of that candidacy's vote requests, behind the flush of the own vote.
     sent: Option<Instant>,
+    /// A voter has a newer log than this candidate, or has voted in a later term.
+    outdone: bool,
     /// Term of that vote or candidacy, whichever is later. A leader of this term decides the election.
     term: u64,
     flush: Duration,
@@ -140,6 +142,14 @@ impl LeaderLease {
     pub fn stands(&self, term: u64) {
         let mut state = self.state.lock();
         (state.stood, state.sent, state.term) = (Some(time::now()), None, term.max(state.term));
+        state.outdone = false;
+    }
+
+    /// Records that a voter with a newer log, or a vote in a later term, refused this node's candidacy in
+    /// `term`. So that candidacy delays no other election.
+    pub(super) fn outdone(&self, term: u64) {
+        let mut state = self.state.lock();
+        state.outdone |= term >= state.term;
     }
 
     /// Records the departure of a vote request: this node's own vote is on disk.
@@ -188,7 +198,8 @@ impl LeaderLease {
     pub fn awaits_votes(&self) -> bool {
         let state = *self.state.lock();
         let patience = self.patience(self.least, &state);
-        let begun = state.voted.max(state.stood).max(state.sent);
+        let stood = state.stood.max(state.sent).filter(|_| !decides!("candidacy-is-outdone", state.outdone));
+        let begun = state.voted.max(stood);
         state.voting > 0 || begun.is_some_and(|begun| time::now() < begun + patience)
     }
 
@@ -316,6 +327,19 @@ mod tests {
         late.granted();
         drop(late);
         assert!(waits(&lease) <= TIMEOUT, "the vote waited for room, and the next one does not");
+    }
+
+    #[test]
+    fn an_outdone_candidacy_delays_no_other_election() {
+        let lease = lease();
+        lease.stands(7);
+        lease.vote_requested();
+        lease.outdone(6);
+        assert!(lease.awaits_votes(), "an earlier candidacy was outdone");
+        lease.outdone(7);
+        assert!(!lease.awaits_votes());
+        lease.stands(8);
+        assert!(lease.awaits_votes(), "the next one is not outdone yet");
     }
 
     #[test]

@@ -171,9 +171,16 @@ impl<D: SnapshotSource> RaftNetworkV2<TypeConfig> for Target<D> {
         option: RPCOption,
     ) -> Result<VoteResponse, RPCError<TypeConfig>> {
         self.lease.vote_requested();
+        let (term, last) = (request.vote.leader_id.term, request.last_log_id);
         let patience = if mutant::is(Mutant::ElectionsDoNotWait) { FIXED } else { option.soft_ttl() };
         match self.request(RPCTypes::Vote, Lane::Control, RaftRequest::Vote(request), patience).await? {
-            RaftResponse::Vote(response) => Ok(response),
+            RaftResponse::Vote(response) => {
+                // Not another candidate of the same term: one of the two may still win.
+                if response.last_log_id > last || response.vote.leader_id.term > term {
+                    self.lease.outdone(term);
+                }
+                Ok(response)
+            }
             other => Err(unexpected(&other)),
         }
     }

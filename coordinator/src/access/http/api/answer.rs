@@ -149,7 +149,7 @@ impl From<Refusal> for Denied {
             Refusal::LeaseOver | Refusal::NoZnode => StatusCode::NOT_FOUND,
             Refusal::WrongSecret | Refusal::NotPermitted | Refusal::NoRight(_) => StatusCode::FORBIDDEN,
             Refusal::Deadlock(_) | Refusal::InTheWay(_) => StatusCode::CONFLICT,
-            Refusal::OtherVersion | Refusal::Stale => StatusCode::PRECONDITION_FAILED,
+            Refusal::OtherVersion | Refusal::Stale | Refusal::StaleCopy => StatusCode::PRECONDITION_FAILED,
             Refusal::Limit(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Refusal::Spent => StatusCode::TOO_MANY_REQUESTS,
             Refusal::NoRoom
@@ -165,7 +165,7 @@ impl From<Refusal> for Denied {
                 problem.with("circle", json!(circle))
             }
             Refusal::Limit(limit) => problem.with("limit", *limit),
-            Refusal::Stale => problem.with("stale", true),
+            Refusal::Stale | Refusal::StaleCopy => problem.with("stale", true),
             Refusal::NotPermitted => problem.denied(None),
             Refusal::NoRight(right) => problem.denied(Some(*right)),
             _ => problem,

@@ -171,7 +171,8 @@ fn outcome(op: &Op, status: u16, document: &Value) -> Result<Answer, Failure> {
         }
         (Op::Set { .. }, 200) => Ok(Answer::Set(stat(&document["stat"]))),
         (Op::Delete { .. }, 204) => Ok(Answer::Deleted),
-        (_, 412) if document["stale"] == true => Err(Failure::NotDone),
+        (_, 412) if document["stale"] == true && !detail.contains("earlier copy") => Err(Failure::NotDone),
+        (_, 412) if document["stale"] == true => Err(Failure::Unknown),
         (_, 412) => refused(ErrorCode::BadVersion),
         (_, 409) if detail.contains("children") => refused(ErrorCode::NotEmpty),
         (_, 409) => refused(ErrorCode::NodeExists),

@@ -8,7 +8,7 @@ use rowlock_proto::NodeId;
 
 use super::support::{Cluster, PATIENCE};
 use crate::raft::facts::has_applied_member;
-use crate::raft_types::TypeConfig;
+use crate::raft_types::{LeaderId, LogId, TypeConfig, Vote, VoteRequest};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_elects_and_replicates_a_thousand_entries_to_all() {
@@ -108,6 +108,31 @@ async fn leadership_moves_to_the_node_that_the_leader_names() {
     }
     let last = cluster.write(next, b"after".to_vec()).await;
     cluster.agree(&[1, 2, 3], last).await;
+    cluster.stop().await;
+}
+
+/// Found by the simulator (seed 21304 of 30 s): the candidate asked again and again in its own next term, and
+/// the two stayed without a leader.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_candidate_with_the_newer_log_learns_the_later_vote_of_an_older_log() {
+    let cluster = Cluster::start(3).await;
+    let leader = cluster.form().await;
+    let [older, newer] = [leader % 3 + 1, (leader + 1) % 3 + 1];
+    cluster.cuts.isolate(older);
+    let last = cluster.write(leader, b"newer".to_vec()).await;
+    cluster.agree(&[leader, newer], last).await;
+    let later = cluster.nodes[&leader].raft.metrics().borrow_watched().current_term + 1_000;
+    let request = VoteRequest::new(
+        Vote::new(later, leader),
+        Some(LogId::new(LeaderId { term: later, node_id: leader }, u64::MAX)),
+    );
+    let request = VoteRequest { leadership_transfer: true, ..request };
+    assert!(cluster.nodes[&older].raft.vote(request).await.expect("votes").vote_granted);
+    cluster.cuts.heal();
+    cluster.cuts.isolate(leader);
+    assert_eq!(cluster.leader_among(&[older, newer]).await, newer);
+    let last = cluster.write(newer, b"without the old leader".to_vec()).await;
+    cluster.agree(&[older, newer], last).await;
     cluster.stop().await;
 }
 

@@ -228,7 +228,7 @@ public final class Guard implements AutoCloseable {
      * @param path of the znode
      * @param data what it holds
      * @return its version
-     * @throws StaleTokenException the lock is lost: nothing was changed
+     * @throws StaleTokenException the lock is lost; a copy whose answer was lost may have taken effect before
      * @throws RefusedException 409: there is one
      */
     public int create(String path, byte[] data) {
@@ -242,7 +242,7 @@ public final class Guard implements AutoCloseable {
      * @param data what it is to hold
      * @param version it must have this one, or {@link #ANY_VERSION}
      * @return its new version
-     * @throws StaleTokenException the lock is lost: nothing was changed
+     * @throws StaleTokenException the lock is lost; a copy whose answer was lost may have taken effect before
      * @throws RefusedException 412: another version; 404: no such znode
      */
     public int set(String path, byte[] data, int version) {
@@ -277,7 +277,7 @@ public final class Guard implements AutoCloseable {
             found.status() == 404 ? found.text("title") != null
                 : found.status() == done && (done == 204 || version(found) != null))));
         if (answer.status() == 404) {
-            throw isLost() ? new StaleTokenException("the lock is lost: nothing was changed")
+            throw isLost() ? new StaleTokenException("the lock is lost: only an earlier copy of the write may have taken effect")
                 : Transport.refusal(answer);
         }
         return done == 204 ? 0 : version(answer).intValue();
