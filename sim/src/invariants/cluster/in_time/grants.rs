@@ -78,8 +78,14 @@ impl Grants {
     pub(super) fn tell(&mut self, key: (Lock, FencingToken), is_lease: bool) -> Option<Due> {
         let due = self.due(key, is_lease);
         let place = self.places.remove(&key)?;
-        // The positions of one request have one token.
-        self.places.retain(|(_, token), other| (*token, other.session) != (key.1, place.session));
+        let wanting = self.asked.values().filter(|asked| asked.may_want(key.0, &place));
+        let requests: Vec<Nanos> = wanting.map(|asked| asked.since).collect();
+        // The positions of one request have one token, unless a repeated request found only some of them.
+        let parts = self.asked.values().filter(|part| requests.contains(&part.since));
+        self.places.retain(|(lock, token), other| {
+            let is_part = parts.clone().any(|part| part.may_want(*lock, other)) && other.granted.is_some();
+            other.session != place.session || (*token != key.1 && !is_part)
+        });
         due
     }
 
