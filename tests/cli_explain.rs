@@ -1,13 +1,18 @@
-//! `rowlock release` in a long queue, and `rowlock history --follow` while nodes die.
+//! `rowlock release` in a long queue, `rowlock history --follow` while nodes die, and `rowlock contention`.
 
 use std::io::{BufRead, BufReader};
+use std::time::{Duration, Instant};
 
+use rowlock_client::Client;
 use rowlock_proto::lock::NoticeEvent;
 use serde_json::Value;
+use tokio::task::JoinSet;
+use tokio::time;
 
 use crate::cli_under_lock::{Running, start};
 use crate::support::cluster::{Cluster, FAST};
 use crate::support::command::Said;
+use crate::support::{eventually, secs};
 use rowlock_frames::raw::{RawClient, SESSION_MS, exclusive, held, waiting};
 
 const REFUSED: i32 = 1;
@@ -100,4 +105,80 @@ async fn who_follows_the_history_sees_each_entry_once_though_its_node_dies() {
     // No node can be asked.
     let nowhere = ["history", "-f", "--endpoints", "127.0.0.1:1", "--connect-timeout", "0.2"];
     assert_eq!(ask(&cluster, &nowhere).await.code, 69);
+}
+
+/// Takes one of three locks `times` times, each time for 60 to 100 ms, and returns the own measurement of the
+/// waiting for each.
+async fn work(client: Client, worker: u64, times: u64) -> [Duration; 3] {
+    let mut waited = [Duration::ZERO; 3];
+    for turn in 0..times {
+        let at = (worker + turn) as usize % 3;
+        let begun = Instant::now();
+        let request = client.mutex(format!("job-{at}")).request().label(format!("worker {worker}"));
+        let guard = request.lock().await.unwrap();
+        waited[at] += begun.elapsed();
+        time::sleep(Duration::from_millis(60 + 10 * (worker + turn) % 50)).await;
+        guard.release().await.unwrap();
+    }
+    waited
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn contention_is_what_the_clients_have_measured_and_names_who_held_the_lock() {
+    const WORKERS: u64 = 9;
+    const TIMES: u64 = 6;
+    let cluster = Cluster::start(3, FAST).await;
+    let mut workers = JoinSet::new();
+    for worker in 0..WORKERS {
+        workers.spawn(work(cluster.client().await, worker, TIMES));
+    }
+    let measured = workers.join_all().await.into_iter().fold([Duration::ZERO; 3], |mut sum, waited| {
+        sum.iter_mut().zip(waited).for_each(|(sum, waited)| *sum += waited);
+        sum
+    });
+    // This one waits still.
+    let holder = cluster.client().await.mutex("held").request().label("the holder").lock().await.unwrap();
+    let waiter = start(&cluster.folder, &["lock", "--label", "the waiter", "held", "true"]);
+    let queued = async || told(&cluster, &["queue", "held"]).await.contains("the waiter").then_some(());
+    eventually("the queue", secs(60), queued).await;
+    time::sleep(Duration::from_millis(300)).await;
+
+    let document: Value = serde_json::from_str(&told(&cluster, &["contention", "-o", "json"]).await).unwrap();
+    let of = |name: &str| {
+        let path = format!("/locks/{name}");
+        let locks = document["locks"].as_array().unwrap();
+        locks
+            .iter()
+            .find(|lock| lock["lock"] == path.as_str())
+            .unwrap_or_else(|| panic!("{name}: {document}"))
+    };
+    for (at, measured) in measured.into_iter().enumerate() {
+        let lock = of(&format!("job-{at}"));
+        let (requests, shown) = (lock["requests"].as_u64().unwrap(), lock["waited_ms"].as_f64().unwrap());
+        assert_eq!(requests, WORKERS * TIMES / 3);
+        // The clients also measure their requests' way to the cluster and back.
+        let measured = measured.as_secs_f64() * 1_000.0;
+        println!(
+            "job-{at}: {shown} ms, measured {measured:.0} ms: {:.2} % less",
+            100.0 - 100.0 * shown / measured
+        );
+        assert!(shown <= measured && shown > measured / 2.0, "{shown} of {measured}");
+        let pairs: f64 =
+            lock["pairs"].as_array().unwrap().iter().map(|pair| pair["waited_ms"].as_f64().unwrap()).sum();
+        assert!((pairs - shown).abs() < 100.0, "{lock}");
+    }
+    let held = of("held");
+    assert_eq!((&held["waits"], &held["pairs"][0]["waiter"]), (&Value::from(1), &Value::from("the waiter")));
+    assert_eq!(held["pairs"][0]["holder"], "the holder");
+    assert!(held["waited_ms"].as_f64().unwrap() >= 300.0, "{held}");
+
+    let table = told(&cluster, &["contention"]).await;
+    assert!(table.contains("waited, for 4 locks."), "{table}");
+    let one = told(&cluster, &["contention", "held", "-o", "simple"]).await;
+    assert!(one.starts_with("the waiter\tthe holder\t"), "{one}");
+    println!("{table}{one}");
+    let none = told(&cluster, &["contention", "--since", "2100-01-01T00:00:00Z"]).await;
+    assert!(none.contains("no client waited"), "{none}");
+    holder.release().await.unwrap();
+    waiter.end().await;
 }

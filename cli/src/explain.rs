@@ -1,11 +1,12 @@
 //! Commands that explain locks: the list of locks, holders, waiters and the reasons for waiting, history,
-//! sessions.
+//! contention, sessions.
 //!
 //! Each command fetches a report from one node (`Client::report`: the document served by the node's HTTP
 //! listener at the same path) and prints the report; `-o json` prints the document itself. Text from other
 //! clients (labels, names) is sanitized before printing.
 
 pub mod ask;
+pub mod contention;
 pub mod history;
 pub mod queue;
 pub mod session;

@@ -39,6 +39,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
             "ask",
             "release",
             "history",
+            "contention",
             "session",
             "fence",
             "terraform",
@@ -52,7 +53,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
 ];
 
 /// Commands whose first argument is the name of a lock that exists already.
-const LOCK_COMMANDS: [&str; 7] = ["lock", "sem", "once", "queue", "ask", "release", "history"];
+const LOCK_COMMANDS: [&str; 8] = ["lock", "sem", "once", "queue", "ask", "release", "history", "contention"];
 
 /// Replaces clap's flat list of commands by [`GROUPS`].
 pub fn grouped(all: Command) -> Command {
@@ -199,6 +200,11 @@ Examples:
   rowlock history --follow -o json             All locks, one line for each entry as it happens
 
 A narrow terminal omits some columns; -o simple has all of them.";
+
+pub const CONTENTION: &str = "\
+Examples:
+  rowlock contention --since 24h               The locks that clients waited for, longest time first
+  rowlock contention nightly --by address      One lock: which machine waited behind which";
 
 pub const RELEASE: &str = "\
 Examples:

@@ -93,6 +93,8 @@ enum Command {
     Release(explain::ask::Release),
     #[command(after_help = help::HISTORY)]
     History(explain::history::History),
+    #[command(after_help = help::CONTENTION)]
+    Contention(explain::contention::Contention),
     Session(explain::session::Session),
     Fence(fence::Fence),
     Status(status::Status),
@@ -212,6 +214,7 @@ async fn run_async(command: Command) -> Result<ExitCode, Failure> {
         Command::Ask(ask) => ask.run().await,
         Command::Release(release) => release.run().await,
         Command::History(history) => history.run().await,
+        Command::Contention(contention) => contention.run().await,
         Command::Session(session) => session.run().await,
         Command::Status(status) => status.run().await,
         Command::Top(top) => top.run().await,

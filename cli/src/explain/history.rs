@@ -15,7 +15,7 @@ use rowlock_proto::{ErrorCode, Right};
 use serde_json::{Value, json};
 
 use super::queue::{mode, no_such_lock};
-use super::{Line, OutputFormat, Style, items, moment, parse_report, print_lines, text};
+use super::{Line, OutputFormat, Style, moment, parse_report, print_lines, text};
 use crate::acl::{self, LockRef};
 use crate::cluster::{Cluster, failed, leave};
 use crate::exit::Failure;
@@ -142,24 +142,36 @@ impl History {
         query: &str,
         limit: usize,
     ) -> Result<Result<(Vec<Value>, bool), Error>, Failure> {
-        // Pages come newest first, entries within a page oldest first.
-        let (mut pages, mut found, mut before) = (Vec::new(), 0, None);
-        loop {
-            let page_limit = PAGE.min(limit - found);
-            let cursor = before.map(|before: String| format!("&before={}", in_query(&before)));
-            let page = format!("/v1/history?limit={page_limit}{query}{}", cursor.unwrap_or_default());
-            let document = match client.report(&page).await {
-                Ok(document) => parse_report(self.about(), &document)?,
-                Err(error) => return Ok(Err(error)),
-            };
-            let entries: Vec<Value> = items(&document, "entries").cloned().collect();
-            found += entries.len();
-            pages.push(entries);
-            before = document["before"].as_str().map(str::to_owned);
-            if before.is_none() || found >= limit {
-                pages.reverse();
-                return Ok(Ok((pages.concat(), before.is_some())));
-            }
+        let mut pages = Vec::new();
+        let walked = walk(client, (self.about(), query), limit, |page| pages.push(page.to_vec())).await?;
+        pages.reverse();
+        Ok(walked.map(|more| (pages.concat(), more)))
+    }
+}
+
+/// Calls `take` with each page of the last `limit` entries: pages come newest first, entries within a page
+/// oldest first. Returns true if there are older entries.
+pub(super) async fn walk(
+    client: &Client,
+    (subject, query): (&str, &str),
+    limit: usize,
+    mut take: impl FnMut(&[Value]),
+) -> Result<Result<bool, Error>, Failure> {
+    let (mut found, mut before) = (0, None);
+    loop {
+        let page_limit = PAGE.min(limit - found);
+        let cursor = before.map(|before: String| format!("&before={}", in_query(&before)));
+        let page = format!("/v1/history?limit={page_limit}{query}{}", cursor.unwrap_or_default());
+        let document = match client.report(&page).await {
+            Ok(document) => parse_report(subject, &document)?,
+            Err(error) => return Ok(Err(error)),
+        };
+        let entries = document["entries"].as_array().map(Vec::as_slice).unwrap_or_default();
+        take(entries);
+        found += entries.len();
+        before = document["before"].as_str().map(str::to_owned);
+        if before.is_none() || found >= limit {
+            return Ok(Ok(before.is_some()));
         }
     }
 }
