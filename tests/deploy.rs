@@ -15,7 +15,8 @@ fn deploy(name: &str) -> PathBuf {
 
 #[test]
 fn clusters_of_containers_are_three_nodes_that_know_each_other_by_name() {
-    for (name, host) in [("compose", "rowlock-N:"), ("kubernetes", "rowlock-N.rowlock-nodes:")] {
+    let pods = "rowlock-N.rowlock-nodes:";
+    for (name, host) in [("compose", "rowlock-N:"), ("kubernetes", pods), ("kubernetes-tls", pods)] {
         let file = deploy(name).join("cluster.toml");
         let cluster = ClusterConfig::load(&file).unwrap();
         // Probes and Prometheus ask over the network; docs/operations.md says what that means.
@@ -73,6 +74,39 @@ fn containers_of_compose_are_reached_by_https_with_files_that_are_made_once() {
     let readable: Vec<u32> =
         files.map(|file| fs::metadata(here.join(file)).unwrap().permissions().mode() & 0o777).collect();
     assert_eq!(readable, [0o644, 0o644], "Prometheus is another user");
+}
+
+/// Rendered by kubectl where it is there: the overlay still fits the manifests below it.
+#[test]
+fn pods_with_certificates_are_the_plain_pods_with_other_ports_probes_and_files() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["kubernetes", "kubernetes-tls"] {
+        fs::create_dir(folder.path().join(name)).unwrap();
+        for file in fs::read_dir(deploy(name)).unwrap().map(Result::unwrap) {
+            if file.file_type().unwrap().is_file() {
+                fs::copy(file.path(), folder.path().join(name).join(file.file_name())).unwrap();
+            }
+        }
+    }
+    let overlay = folder.path().join("kubernetes-tls");
+    let described = fs::read_to_string(overlay.join("kustomization.yaml")).unwrap();
+    let secrets = described.lines().filter_map(|line| line.trim().strip_prefix("- secrets/"));
+    fs::create_dir(overlay.join("secrets")).unwrap();
+    for name in secrets {
+        fs::write(overlay.join("secrets").join(name), name).unwrap();
+        assert!(
+            described.contains(&format!("{{key: {name}, path: secrets/{name}}}")),
+            "{name} is not mounted"
+        );
+    }
+    let rendered = Command::new("kubectl").args(["kustomize", "."]).current_dir(&overlay).output();
+    let Ok(rendered) = rendered else { return println!("no kubectl: the overlay is NOT rendered") };
+    let (text, why) = (String::from_utf8_lossy(&rendered.stdout), String::from_utf8_lossy(&rendered.stderr));
+    assert!(rendered.status.success(), "{why}");
+    assert_eq!(text.matches("scheme: HTTPS").count(), 3, "each probe asks by HTTPS");
+    assert_eq!(text.matches("port: 2181").count() + text.matches("8481").count(), 0, "no port without TLS");
+    assert_eq!(text.matches("port: 2481").count(), 3, "both Services and the policy");
+    assert!(text.contains("defaultMode: 288") && !text.contains("ca.key"), "{text}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! restart. Each process sees a hosts file of the test in a mount namespace of its own.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::net::TcpStream;
 use std::path::Path;
@@ -43,6 +44,30 @@ fn may_change_hosts(folder: &Path) -> bool {
     may
 }
 
+/// The files of `deploy/kubernetes-tls` and their secrets, in `folder`. Each node listens at its own address
+/// instead of all, because the nodes of a test share a machine.
+fn with_certificates(folder: TempDir) -> Pods {
+    let here = folder.path();
+    let of = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/kubernetes-tls"));
+    let mut file = fs::read_to_string(of.join("cluster.toml")).unwrap();
+    for node in 1..=3 {
+        let (all, own) = (r#"_listen = "0.0.0.0:"#, format!("_listen = \"127.0.5.{node}:"));
+        let (begin, end) = file.split_at(file.find(&format!("id = {node}\n")).unwrap());
+        file = format!("{begin}{}", end.replacen(all, &own, 2));
+    }
+    fs::write(here.join("cluster.toml"), file).unwrap();
+    fs::copy(of.join("secrets.sh"), here.join("secrets.sh")).unwrap();
+    let program = rowlock(here, &[]).get_program().to_owned();
+    let bin = Path::new(&program).parent().unwrap().display().to_string();
+    let path = format!("{bin}:{}", std::env::var("PATH").unwrap());
+    let made =
+        Command::new("sh").args(["secrets.sh", "payments"]).current_dir(here).env("PATH", path).output();
+    let made = made.unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let ports = (1..=3).map(|node| (node, [2481, 2281, 8081])).collect();
+    Pods { folder, ports, addresses: BTreeMap::new(), running: BTreeMap::new() }
+}
+
 impl Pods {
     fn new(folder: TempDir) -> Pods {
         let ports: BTreeMap<u8, [u16; 3]> =
@@ -59,6 +84,11 @@ impl Pods {
 
     /// The program where the names lead to the pods' present addresses, and to later ones when they change.
     fn command(&self, arguments: &[&str]) -> Command {
+        let program = rowlock(self.folder.path(), &[]).get_program().to_owned();
+        self.command_of(program, arguments)
+    }
+
+    fn command_of(&self, program: impl AsRef<OsStr>, arguments: &[&str]) -> Command {
         let plain = rowlock(self.folder.path(), arguments);
         let mut command = Command::new("unshare");
         for (name, value) in plain.get_envs() {
@@ -68,7 +98,7 @@ impl Pods {
             };
         }
         command.args(["--mount", "sh", "-c", "mount --bind hosts /etc/hosts && exec \"$@\"", "sh"]);
-        command.arg(plain.get_program()).args(arguments).current_dir(self.folder.path());
+        command.arg(program).args(arguments).current_dir(self.folder.path());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
@@ -81,7 +111,8 @@ impl Pods {
         self.addresses.insert(node, (net, node));
         let mut hosts = String::from("127.0.0.1 localhost\n");
         for (node, (net, host)) in &self.addresses {
-            hosts += &format!("127.0.{net}.{host} {}\n", name(*node));
+            // The second name is the pod's own; the Service leads to any node.
+            hosts += &format!("127.0.{net}.{host} {} rowlock-{} rowlock.payments\n", name(*node), node - 1);
         }
         // In its place: a mount leads to the file and not to its name.
         fs::write(self.folder.path().join("hosts"), hosts).unwrap();
@@ -96,10 +127,11 @@ impl Pods {
     }
 
     fn wait_until_ready(&self, node: u8) {
-        let http = format!("{}:{}", name(node), self.ports[&node][2]);
+        let scheme = if self.trust().is_empty() { "" } else { "https://" };
+        let http = format!("{scheme}{}:{}", name(node), self.ports[&node][2]);
         let begun = Instant::now();
         loop {
-            let said = self.say(&["health", "--http", &http]);
+            let said = self.say(&[&["health", "--http", &http], self.trust()].concat());
             if said.code == 0 {
                 return;
             }
@@ -118,6 +150,12 @@ impl Pods {
         for node in 1..=3 {
             self.wait_until_ready(node);
         }
+    }
+
+    /// Returns the options of a command that trusts the nodes' certificates, if they have some.
+    fn trust(&self) -> &[&str] {
+        let has_tls = self.folder.path().join("secrets").exists();
+        if has_tls { &["--tls-ca", "secrets/peers-ca.pem"] } else { &[] }
     }
 
     fn listens_at(&self, node: u8, net: u8) -> bool {
@@ -170,6 +208,54 @@ fn follow(pods: &mut Pods) {
     pods.start_all(3);
     let kept = pods.say(&["get", "/kept"]);
     assert_eq!((kept.code, kept.out.as_str()), (0, "v"), "{}", kept.err);
+}
+
+/// A pod of another namespace: locks by certificate, by token, and by neither.
+fn use_from_another_pod(pods: &mut Pods) {
+    pods.start_all(5);
+    let file = |name: &str| format!("secrets/{name}");
+    let (cert, key) = (file("client-operator.pem"), file("client-operator.key"));
+    let endpoints = "rowlock-0.rowlock-nodes:2481,rowlock-1.rowlock-nodes:2481,rowlock-2.rowlock-nodes:2481";
+    let by_certificate = ["--endpoints", endpoints, "--tls-cert", &cert, "--tls-key", &key];
+    let lock = [&["lock"], pods.trust(), &by_certificate, &["nightly", "true"]].concat();
+    let said = pods.say(&lock);
+    assert_eq!(said.code, 0, "{}", said.err);
+    let said = pods.say(
+        &[&["lock", "--endpoints", endpoints, "--connect-timeout", "5"], pods.trust(), &["nightly", "true"]]
+            .concat(),
+    );
+    assert_ne!(said.code, 0, "a client without a certificate");
+
+    let token = fs::read_to_string(pods.folder.path().join("secrets/operator.token")).unwrap();
+    let ask = |token: &str| {
+        let authorization = format!("Authorization: Bearer {token}");
+        let url = "https://rowlock.payments:8081/v1/locks/nightly/acquire";
+        let arguments = [
+            "-sS",
+            "--cacert",
+            "secrets/peers-ca.pem",
+            "-H",
+            &authorization,
+            "-d",
+            r#"{"ttl_ms":10000}"#,
+            url,
+        ];
+        finish(pods.command_of("curl", &arguments).spawn().unwrap())
+    };
+    let said = ask(token.trim());
+    assert!(said.out.contains(r#""state":"held""#), "{} {}", said.out, said.err);
+    let said = ask("another");
+    assert!(said.out.contains("401"), "{} {}", said.out, said.err);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pods_with_certificates_serve_locks_to_other_pods_by_certificate_and_by_token() {
+    let _turn = cluster::turn().await;
+    let folder = tempfile::tempdir().unwrap();
+    if may_change_hosts(folder.path()) {
+        let mut pods = with_certificates(folder);
+        tokio::task::block_in_place(|| use_from_another_pod(&mut pods));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use rowlock_consensus::config::RaftConfig;
+use rowlock_env::decides;
 use rowlock_env::disk::Dir;
 use rowlock_proto::NodeId;
 use rowlock_state::version::Versions;
@@ -221,7 +222,8 @@ pub struct ZnodesConfig {
 #[serde(default, deny_unknown_fields)]
 pub struct HttpConfig {
     /// Permitted host names of requests, besides IP addresses, localhost and the hosts of the nodes' `http`
-    /// and `api`. Requests for other hosts get 421 (DNS rebinding).
+    /// and `api`. Requests for other hosts get 421 (DNS rebinding). With `tls` any name of the certificate
+    /// will do.
     pub hosts: Vec<String>,
     /// Uses TLS with the certificates of `[tls]`.
     pub tls: bool,
@@ -380,11 +382,14 @@ impl NodeConfig {
     }
 
     /// Returns the permitted host names of HTTP requests: the names in `[http]`, and the hosts of all nodes'
-    /// `http` and `api`.
-    pub fn http_hosts(&self) -> Arc<[String]> {
+    /// `http` and `api`. `None`: any, because clients compare the name with the certificate.
+    pub fn http_hosts(&self) -> Option<Arc<[String]>> {
+        if decides!("certificate-names-hosts", self.http.tls) {
+            return None;
+        }
         let addresses = self.nodes.iter().flat_map(|node| node.api_addr.iter().chain([&node.http_addr]));
         let of_nodes = addresses.filter_map(|address| Some(address.rsplit_once(':')?.0.to_owned()));
-        self.http.hosts.iter().cloned().chain(of_nodes).collect()
+        Some(self.http.hosts.iter().cloned().chain(of_nodes).collect())
     }
 }
 

@@ -5,7 +5,8 @@
 //!
 //! Check of the requested host. By DNS rebinding a foreign web page can point its host name to this node's
 //! address; an operator's browser then sends requests with the foreign name, and this check refuses the
-//! requests. IP addresses and localhost are not subject to rebinding.
+//! requests. IP addresses and localhost are not subject to rebinding; with TLS the certificate does not name
+//! the foreign page.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -362,7 +363,7 @@ const PROBES_WITHOUT_HOST: [&str; 3] = ["/livez", "/readyz", "/metrics"];
 
 /// Passes requests for this host and refuses all others.
 pub(super) async fn check_host(State(context): State<HttpContext>, request: Request, next: Next) -> Response {
-    match misdirected(&request, &context.hosts) {
+    match context.hosts.as_deref().and_then(|hosts| misdirected(&request, hosts)) {
         None => next.run(request).await,
         Some(detail) => Problem::new(StatusCode::MISDIRECTED_REQUEST, detail).into_response(),
     }

@@ -51,8 +51,8 @@ pub struct HttpContext {
     pub source: Arc<dyn StatusSource>,
     /// Reports on locks, queues, sessions and the history.
     pub reports: Reports,
-    /// Permitted host names of requests, besides IP addresses and localhost.
-    pub hosts: Arc<[String]>,
+    /// Permitted host names of requests, besides IP addresses and localhost. `None`: any.
+    pub hosts: Option<Arc<[String]>>,
     pub access: Arc<Access>,
     /// Addresses of all nodes, for links in the console.
     pub nodes: Arc<[HttpAddresses]>,

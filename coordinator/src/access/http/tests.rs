@@ -72,7 +72,7 @@ pub(super) fn context(status: Receiver<Status>, metrics: Arc<Metrics>) -> HttpCo
         status,
         source: Arc::new(Fixed),
         reports: reports(),
-        hosts: Arc::from(["rowlock.internal".to_owned()]),
+        hosts: Some(Arc::from(["rowlock.internal".to_owned()])),
         access: Arc::new(Access::new(false, None, Vec::new())),
         nodes: Arc::from([HttpAddresses { node: 2, http: "127.0.0.1:8082".to_owned(), api: None }]),
         elections: Arc::default(),
