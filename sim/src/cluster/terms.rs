@@ -68,7 +68,10 @@ fn disturbances(steps: &[Step]) -> Disturbances {
         | Fault::DieWaiting { .. } => Some((step.at, Nanos(u64::MAX))),
         _ => Some((step.at, step.ends().map_or(Nanos(u64::MAX), |ends| ends + AFTERMATH))),
     });
-    Disturbances::new([(Nanos(0), UP)].into_iter().chain(times).collect())
+    let resets =
+        steps.iter().filter(|step| matches!(step.fault, Fault::Reset { .. } | Fault::Disconnect { .. }));
+    let resets = resets.map(|step| step.at).collect();
+    Disturbances::new([(Nanos(0), UP)].into_iter().chain(times).collect(), resets)
 }
 
 /// Returns whether no two clocks ever differ by more than the bound. A role may be any host, so any two
@@ -99,10 +102,15 @@ fn starts_with_right_clocks(steps: &[Step]) -> bool {
 fn hides_hang_ups(fault: &Fault) -> bool {
     let is_between = matches!(
         fault,
-        Fault::Partition { .. } | Fault::OneWay { .. } | Fault::Clog { .. } | Fault::Lose { .. }
+        Fault::Partition { .. }
+            | Fault::OneWay { .. }
+            | Fault::Clog { .. }
+            | Fault::Lose { .. }
+            // Of some resets only the client learns.
+            | Fault::Reset { .. }
     );
     let is_client = |target: &Target| matches!(target, Target::Client(_) | Target::AllClients);
-    matches!(fault, Fault::Pause { .. } | Fault::RotTail { .. })
+    matches!(fault, Fault::Pause { .. } | Fault::RotTail { .. } | Fault::Disconnect { .. })
         || is_between && fault.targets().iter().any(is_client)
 }
 

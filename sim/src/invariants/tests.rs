@@ -65,7 +65,10 @@ fn terms(words: &Words<'_>) -> Terms {
         has_room: words.option("room") != Some("no"),
         hears_of_hang_ups: words.option("hang-ups") == Some("heard"),
         owes_service: words.option("owes") != Some("no"),
-        disturbances: Disturbances::new(disturbed.into_iter().collect()),
+        disturbances: Disturbances::new(
+            disturbed.into_iter().collect(),
+            words.option("reset").map(|at| Nanos::from_millis(parse(at))).into_iter().collect(),
+        ),
         swept_within: None,
         removes_down_to: words.option("removes-to").map(parse),
     }

@@ -33,6 +33,8 @@ impl Asked {
 
 /// A granted lock of which the client has still to hear, or which it has still to leave.
 pub(super) struct Due {
+    /// Beginning of the request by HTTP that waits for the grant.
+    pub(super) request: Option<Nanos>,
     pub(super) debt: Debt,
     pub(super) session: SessionId,
     pub(super) since: Nanos,
@@ -111,7 +113,8 @@ impl Grants {
         let wanting = self.asked.values().filter(|asked| asked.may_want(key.0, place));
         if wanting.clone().next().is_none() {
             let since = granted.max(place.unasked);
-            return (!is_lease).then_some(Due { debt: Debt::Removal, session, since, what: key });
+            let (debt, request) = (Debt::Removal, None);
+            return (!is_lease).then_some(Due { request, debt, session, since, what: key });
         }
         // A request for several locks ends with the last grant, or gives up one position after another. Any
         // of the calls may have the position.
@@ -123,10 +126,14 @@ impl Grants {
                 since = since.max(self.places.get(&(part.lock, key.1))?.granted?);
             }
         }
-        if is_lease {
-            since = since.max(self.requests.get(&session)?.1);
-        }
-        Some(Due { debt: Debt::Grant, session, since, what: key })
+        let request = if is_lease { Some(self.requests.get(&session)?.1) } else { None };
+        Some(Due {
+            request,
+            debt: Debt::Grant,
+            session,
+            since: since.max(request.unwrap_or(since)),
+            what: key,
+        })
     }
 
     /// Returns the positions whose clients have still to learn of a grant, or to leave.

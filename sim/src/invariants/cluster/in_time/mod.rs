@@ -98,6 +98,12 @@ impl InTime {
         self.owed.since(self.sessions.get(&session), begun, false)
     }
 
+    /// Returns since when the client has to learn of a grant, or to leave.
+    fn due_since(&self, due: &Due) -> Option<Nanos> {
+        let hides = |request: Nanos| self.disturbances.hide_reset(request, self.owed.now);
+        self.since(due.session, due.since).filter(|_| !due.request.is_some_and(hides))
+    }
+
     fn is_lease(&self, session: SessionId) -> bool {
         self.sessions.get(&session).is_some_and(|session| session.door == Door::Lease)
     }
@@ -105,7 +111,7 @@ impl InTime {
     fn tell(&mut self, key: (Lock, FencingToken), session: Option<SessionId>) -> Result<(), String> {
         let is_lease = session.is_some_and(|session| self.is_lease(session));
         match self.grants.tell(key, is_lease) {
-            Some(due) => self.end(due.debt, self.since(due.session, due.since), || described(&due)),
+            Some(due) => self.end(due.debt, self.due_since(&due), || described(&due)),
             None => Ok(()),
         }
     }
@@ -328,7 +334,7 @@ impl InTime {
             self.check(Debt::Quiet, self.quiet_since(*since), || format!("the answer to a {request}"))?;
         }
         for due in self.grants.all_due(|session| self.is_lease(session)) {
-            self.check(due.debt, self.since(due.session, due.since), || described(&due))?;
+            self.check(due.debt, self.due_since(&due), || described(&due))?;
         }
         Ok(())
     }
