@@ -16,6 +16,7 @@ mod cli;
 mod cli_elect;
 mod cli_explain;
 mod cli_found;
+mod cli_lease;
 mod cli_lock;
 mod cli_once;
 mod cli_pipes;

@@ -78,6 +78,8 @@ enum Command {
     Lock(lock::Lock),
     #[command(after_help = help::SEM)]
     Sem(lock::Sem),
+    #[command(after_help = help::ACQUIRE)]
+    Acquire(lock::lease::Acquire),
     #[command(after_help = help::ONCE)]
     Once(lock::once::Once),
     #[command(after_help = help::TERRAFORM)]
@@ -204,6 +206,7 @@ async fn run_async(command: Command) -> Result<ExitCode, Failure> {
         Command::Serve(serve) => serve.run().await,
         Command::Lock(lock) => lock.run().await,
         Command::Sem(sem) => sem.run().await,
+        Command::Acquire(acquire) => acquire.run().await,
         Command::Once(once) => once.run().await,
         Command::Terraform(terraform) => terraform.run().await,
         Command::Elect(elect) => elect.run().await,
