@@ -50,6 +50,7 @@ mod leader_kill_rounds;
 mod log_bound;
 mod log_level;
 mod log_lines;
+mod mcp;
 mod members;
 mod mixed_queue;
 mod openapi;

@@ -122,6 +122,13 @@ impl Cluster {
         named.client()
     }
 
+    /// Same as [`Cluster::client`], but without the credential that `up` and `dev` leave for their user.
+    pub fn client_without_superuser(&self) -> Result<ClientBuilder, Failure> {
+        self.keep_credential_from_default_ports()?;
+        let endpoints = Some(self.endpoints()?);
+        Cluster { endpoints, config: None, ..self.clone() }.client()
+    }
+
     /// Same as [`Cluster::client`], but limits the time for connecting to `most`.
     pub fn client_within(&self, most: Option<Duration>) -> Result<ClientBuilder, Failure> {
         let mut config = self.defaults()?.endpoints(&self.endpoints()?);

@@ -43,6 +43,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
             "session",
             "fence",
             "terraform",
+            "mcp",
         ],
     ),
     ("Watch", &["status", "top", "health", "doctor", "check", "debug"]),
@@ -226,6 +227,16 @@ Examples:
 
 Exit codes: 0, or the command's; 1 stale token: a later holder has written; 73 FILE.fence cannot be created; 74 it \
 cannot be written; 126 the command cannot be executed; 127 it does not exist.";
+
+pub const MCP: &str = "\
+Examples:
+  claude mcp add locks -- rowlock mcp --agent claude-1     For Claude Code; others take the same command line
+  rowlock mcp --endpoints a:2181,b:2181 --root ~/project
+
+Tools: take_lock, release_lock, list_locks, my_locks, ask_holder, answer_question, hand_over, write_file. \
+docs/agents.md has a session.
+
+Exit codes: 0 the agent's program ended the conversation; 73 --root cannot be opened; 74 no conversation.";
 
 pub const ACL: &str = "\
 Examples:

@@ -25,6 +25,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 pub use job::SELF_EXE;
+pub use options::default_label;
 use rowlock_client::{Client, Error, Owner};
 use rowlock_proto::report::Queue;
 use rowlock_proto::{Right, SessionId};

@@ -22,6 +22,7 @@ mod import;
 mod lock;
 mod log_level;
 mod logging;
+mod mcp;
 mod member;
 mod moment;
 mod name;
@@ -97,6 +98,8 @@ enum Command {
     History(explain::history::History),
     Session(explain::session::Session),
     Fence(fence::Fence),
+    #[command(after_help = help::MCP)]
+    Mcp(mcp::Mcp),
     Status(status::Status),
     #[command(after_help = help::TOP)]
     Top(top::Top),
@@ -216,6 +219,7 @@ async fn run_async(command: Command) -> Result<ExitCode, Failure> {
         Command::Release(release) => release.run().await,
         Command::History(history) => history.run().await,
         Command::Session(session) => session.run().await,
+        Command::Mcp(mcp) => mcp.run().await,
         Command::Status(status) => status.run().await,
         Command::Top(top) => top.run().await,
         Command::Health(health) => health.run().await,

@@ -201,7 +201,7 @@ macro_rules! request_on_terms {
 pub(super) use request_on_terms;
 
 /// Returns host and process id, the default label in queues.
-fn default_label() -> String {
+pub fn default_label() -> String {
     format!("{}/{}", host(), std::process::id())
 }
 
