@@ -168,7 +168,17 @@ async fn a_waiting_acquire_that_ends_leaves_neither_queue_nor_file() {
     queue_of(&cluster, "/locks/l", 1).await;
     assert_eq!(fs::metadata(cluster.folder.join("w")).unwrap().len(), 0);
     fails(&cluster, "release --lease w", FILE, &["w is no lease file"]).await;
+    // One that cannot write its file releases the lock at once.
+    let waiting = start(&cluster.folder, &["acquire", "--ttl", "30s", "--lease", "w", "l"]);
+    queue_of(&cluster, "/locks/l", 2).await;
+    fs::remove_file(cluster.folder.join("w")).unwrap();
+    fs::create_dir(cluster.folder.join("w")).unwrap();
     done(&cluster, "release --lease l.lease").await;
+    let said = waiting.end().await;
+    assert_eq!(said.code, FILE, "{}", said.err);
+    assert!(is_free(&cluster, "l").await);
+    fs::remove_dir(cluster.folder.join("w")).unwrap();
+    fs::write(cluster.folder.join("w"), "").unwrap();
     done(&cluster, "acquire --ttl 30s --lease w l").await;
     done(&cluster, "release --lease w").await;
 }

@@ -2,9 +2,9 @@
 //! cluster does when the time of the lease is over. For steps of CI jobs and for systemd, where no process
 //! stays that could send heartbeats.
 //!
-//! probe the limit of session timeouts -> wait in the queue with a short session -> give that session the
-//! timeout of the lease -> write the lease file (`file`) -> leave without closing the session. A process that
-//! is killed before the last step holds nothing for longer than the short session.
+//! probe the limit of session timeouts -> wait in the queue with a short session -> write the lease file
+//! (`file`) -> give the session the timeout of the lease -> leave without closing the session. Invariant: a
+//! process that is killed at any point leaves a lock either for the short session, or with a file.
 //!
 //! No process watches the lock: the caller must be done in time, or give each write the fencing token.
 
@@ -109,7 +109,7 @@ impl Acquire {
             return Err(Failure::new(USAGE, "--ttl is missing"));
         };
         if let Some(path) = &self.renew {
-            return self.extend(path, ttl).await;
+            return self.renew(path, ttl).await;
         }
         let name = Name::new(self.name.clone().unwrap_or_default(), self.path);
         let mut file = LeaseFile::at(&self.lease.clone().unwrap_or_else(|| default_file(name.as_typed())))?;
@@ -132,26 +132,53 @@ impl Acquire {
             granted = waiting => granted?,
             signal = stop.signal() => return Ok(ExitCode::from(shell_code(signal))),
         };
+        let lease = match self.write_lease(&name, (&client, &guard), ttl, &mut file) {
+            Ok(lease) => lease,
+            Err(failure) => {
+                leave(&client).await;
+                return Err(failure);
+            }
+        };
+        client.detach().map_err(|e| failed(name.as_typed(), &e))?;
+        match self.prolong(&lease).await {
+            Ok(client) => client.detach().map_err(|e| failed(name.as_typed(), &e))?,
+            Err(failure) => {
+                file.remove()?;
+                return Err(failure);
+            }
+        };
+        self.print(&lease, &file)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Writes the lease file while the session is still short: no lock is held for long without a file.
+    fn write_lease(
+        &self,
+        name: &Name,
+        (client, guard): (&Client, &Guard),
+        ttl: Duration,
+        file: &mut LeaseFile,
+    ) -> Result<Lease, Failure> {
         let znode = path::name(guard.path());
         let claim = Claim {
-            path: format!("{}/{znode}", name.mutex(&client).server_path()).into(),
+            path: format!("{}/{znode}", name.mutex(client).server_path()).into(),
             token: guard.token(),
         };
-        let cluster = client.cluster_id().map(|id| id.to_string());
-        let ticket = client.detach().map_err(|e| failed(name.as_typed(), &e))?;
+        let ended = || Failure::new(LOST, format!("{}: the session has ended; try again", name.as_typed()));
+        let now_ms = time::wall_ms();
         let lease = Lease {
             lock: name.as_typed().to_owned(),
             claim,
-            ticket,
+            ticket: client.session_ticket().ok_or_else(ended)?,
             endpoints: self.cluster.endpoints()?,
-            cluster,
+            cluster: client.cluster_id().map(|id| id.to_string()),
             ttl_ms: millis(ttl),
-            acquired_ms: time::wall_ms(),
-            expires_ms: 0,
+            acquired_ms: now_ms,
+            // The cluster counts from a later moment.
+            expires_ms: now_ms.saturating_add(millis(ttl)),
         };
-        let lease = self.keep(lease, |lease| file.write_new(lease)).await?;
-        self.print(&lease, &file)?;
-        Ok(ExitCode::SUCCESS)
+        file.write_new(&lease)?;
+        Ok(lease)
     }
 
     fn builder(&self, limit: &TimeLimit) -> Result<ClientBuilder, Failure> {
@@ -188,33 +215,26 @@ impl Acquire {
         }
     }
 
-    /// Gives the session of `lease` the timeout of the lease, writes the file by `write`, and leaves the
-    /// session alone. Releases the lock if that fails.
-    async fn keep(
-        &self,
-        lease: Lease,
-        write: impl FnOnce(&Lease) -> Result<(), Failure>,
-    ) -> Result<Lease, Failure> {
-        let name = lease.lock.clone();
+    /// Gives the session of `lease` the timeout of the lease, counted from now. Releases the lock if that
+    /// fails.
+    async fn prolong(&self, lease: &Lease) -> Result<Client, Failure> {
+        let name = &lease.lock;
         let ttl = Duration::from_millis(lease.ttl_ms.unsigned_abs());
-        // The cluster counts from a later moment.
-        let expires_ms = time::wall_ms().saturating_add(lease.ttl_ms);
-        let lease = Lease { expires_ms, ..lease };
         let client = match open(lease.builder(&self.cluster)?.session_timeout(ttl)).await {
             Ok(client) => client,
-            Err(failure) if failure.code == LOST => return Err(lost(&lease, "its session has ended")),
+            Err(failure) if failure.code == LOST => return Err(lost(lease, "its session has ended")),
             Err(failure) => return Err(Failure::new(failure.code, format!("{name}: {failure}"))),
         };
-        let kept = async {
+        let held = async {
             check_granted(client.session_timeout(), ttl, "the lock was released again")?;
             match client.holds(&lease.claim).await {
-                Ok(true) => write(&lease),
-                Ok(false) => Err(lost(&lease, TAKEN)),
-                Err(e) => Err(failed(&name, &e)),
+                Ok(true) => Ok(()),
+                Ok(false) => Err(lost(lease, TAKEN)),
+                Err(e) => Err(failed(name, &e)),
             }
         };
-        match kept.await {
-            Ok(()) => client.detach().map(|_| lease).map_err(|e| failed(&name, &e)),
+        match held.await {
+            Ok(()) => Ok(client),
             Err(failure) => {
                 leave(&client).await;
                 Err(failure)
@@ -222,12 +242,16 @@ impl Acquire {
         }
     }
 
-    async fn extend(&self, path: &Path, ttl: Duration) -> Result<ExitCode, Failure> {
+    async fn renew(&self, path: &Path, ttl: Duration) -> Result<ExitCode, Failure> {
         let mut file = LeaseFile::at(path)?;
         let lease = file.read()?;
-        let builder = lease.endpoints_of(&self.cluster)?;
-        check_limit(builder, ttl).await?;
-        let lease = self.keep(Lease { ttl_ms: millis(ttl), ..lease }, |lease| file.write(lease)).await?;
+        check_limit(lease.endpoints_of(&self.cluster)?, ttl).await?;
+        let (ttl_ms, now_ms) = (millis(ttl), time::wall_ms());
+        let lease = Lease { ttl_ms, expires_ms: now_ms.saturating_add(ttl_ms), ..lease };
+        let client = self.prolong(&lease).await?;
+        client.detach().map_err(|e| failed(&lease.lock, &e))?;
+        // A file that cannot be written has an earlier end: the lock is released as well by it.
+        file.write(&lease)?;
         self.print(&lease, &file)?;
         Ok(ExitCode::SUCCESS)
     }
