@@ -38,7 +38,7 @@ const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 pub const LEAVING_MAX: Duration = Duration::from_secs(1);
 
 /// Options of every command that connects to a cluster.
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 pub struct Cluster {
     /// Client addresses, host:port,host:port [default: those of cluster.toml here or of `rowlock dev` and
     /// `up`, else 127.0.0.1:2181-2183] [env: ROWLOCK_ENDPOINTS=]
@@ -111,6 +111,22 @@ impl Cluster {
 
     pub fn client(&self) -> Result<ClientBuilder, Failure> {
         self.client_within(None)
+    }
+
+    /// Same as [`Cluster::client`], but for these endpoints, unless a flag names the cluster.
+    pub fn client_of(&self, endpoints: &str) -> Result<ClientBuilder, Failure> {
+        if self.endpoints.is_some() || self.config.is_some() {
+            return self.client();
+        }
+        let named = Cluster { endpoints: Some(endpoints.to_owned()), ..self.clone() };
+        named.client()
+    }
+
+    /// Same as [`Cluster::client`], but without the credential that `up` and `dev` leave for their user.
+    pub fn client_without_superuser(&self) -> Result<ClientBuilder, Failure> {
+        self.keep_credential_from_default_ports()?;
+        let endpoints = Some(self.endpoints()?);
+        Cluster { endpoints, config: None, ..self.clone() }.client()
     }
 
     /// Same as [`Cluster::client`], but limits the time for connecting to `most`.
@@ -241,6 +257,7 @@ pub async fn open(config: ClientBuilder) -> Result<Client, Failure> {
         ConnectError::Config(_) | ConnectError::PlaintextPassword => Failure::new(USAGE, e),
         ConnectError::AuthFailed => Failure::new(REFUSED, format!("{e}; check ROWLOCK_AUTH")),
         ConnectError::AuthRequired => Failure::new(REFUSED, format!("{e}; {AUTHENTICATE}")),
+        ConnectError::SessionExpired => Failure::new(LOST, e),
         ConnectError::OtherCluster => Failure::new(REFUSED, format!("{e}; see ROWLOCK_CLUSTER_ID")),
         // The server answers, but one side refuses the TLS handshake.
         _ if e.to_string().contains("TLS") => Failure::new(UNAVAILABLE, format!("{e}; see docs/tls.md")),
@@ -281,7 +298,7 @@ const SERVER_NAME: &str = "ROWLOCK_TLS_SERVER_NAME";
 const HEADING: &str = "Encryption";
 
 /// Encryption options of every command that connects to a cluster.
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 pub struct TlsOptions {
     /// Use TLS and trust this CA bundle (PEM) [env: ROWLOCK_TLS_CA=]
     #[arg(long, help_heading = HEADING, value_name = "FILE")]

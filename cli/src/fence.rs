@@ -69,26 +69,9 @@ impl CheckToken {
         if self.guard.is_none() && !self.command.is_empty() {
             return self.start_guard();
         }
-        let mut path = self.file.into_os_string();
-        path.push(".fence");
-        let path = PathBuf::from(path);
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
-        let file = open(&path, flags, Mode::from_raw_mode(0o666)).map_err(|e| not_opened(&path, e))?;
-        let file = File::from(file);
-        if !file.metadata().is_ok_and(|found| found.is_file()) {
-            return Err(not_opened(&path, Errno::LOOP));
-        }
-        flock(&file, FlockOperation::LockExclusive).map_err(|e| failed(IO, "lock", &path, &e.into()))?;
-        let seen = largest_token(&file, &path)?;
-        if self.token < seen {
-            let problem = format!("{}: stale token {}", path.display(), self.token);
-            let why = format!("a holder with token {seen} has been here, so the lock is lost");
-            return Err(Failure::new(REFUSED, format!("{problem}: {why}; nothing was changed")));
-        }
-        if self.token > seen {
-            let written = file.write_all_at(format!("{:020}\n", self.token).as_bytes(), 0);
-            written.and_then(|()| file.sync_data()).map_err(|e| failed(IO, "write", &path, &e))?;
-        }
+        let fence = FenceFile::open(&self.file)?;
+        flock(&fence.file, FlockOperation::LockExclusive).map_err(|e| fence.not_locked(e))?;
+        fence.admit(self.token)?;
         match self.command.split_first() {
             None => Ok(ExitCode::SUCCESS),
             Some((program, arguments)) => execute(program, arguments, self.guard),
@@ -104,6 +87,58 @@ impl CheckToken {
         let status = guard.process_group(0).status();
         let status = status.map_err(|e| Failure::new(SOFTWARE, format!("cannot start {SELF_EXE}: {e}")))?;
         Ok(code_of(status))
+    }
+}
+
+/// FILE.fence of a guarded file, open for a check.
+pub struct FenceFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl FenceFile {
+    /// Opens FILE.fence of the file, or creates it.
+    pub fn open(guarded: &Path) -> Result<FenceFile, Failure> {
+        let mut path = guarded.as_os_str().to_owned();
+        path.push(".fence");
+        let path = PathBuf::from(path);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
+        let file = open(&path, flags, Mode::from_raw_mode(0o666)).map_err(|e| not_opened(&path, e))?;
+        let file = File::from(file);
+        if !file.metadata().is_ok_and(|found| found.is_file()) {
+            return Err(not_opened(&path, Errno::LOOP));
+        }
+        Ok(FenceFile { file, path })
+    }
+
+    /// Locks the file until `self` is dropped, without waiting. Returns false if another process has the
+    /// lock.
+    pub fn try_lock(&self) -> Result<bool, Failure> {
+        match flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(true),
+            Err(Errno::WOULDBLOCK) => Ok(false),
+            Err(e) => Err(self.not_locked(e)),
+        }
+    }
+
+    /// Refuses a token below the largest one so far, and stores a larger one. The file must be locked.
+    pub fn admit(&self, token: u64) -> Result<(), Failure> {
+        let path = &self.path;
+        let seen = largest_token(&self.file, path)?;
+        if token < seen {
+            let problem = format!("{}: stale token {token}", path.display());
+            let why = format!("a holder with token {seen} has been here, so the lock is lost");
+            return Err(Failure::new(REFUSED, format!("{problem}: {why}; nothing was changed")));
+        }
+        if token > seen {
+            let written = self.file.write_all_at(format!("{token:020}\n").as_bytes(), 0);
+            written.and_then(|()| self.file.sync_data()).map_err(|e| failed(IO, "write", path, &e))?;
+        }
+        Ok(())
+    }
+
+    fn not_locked(&self, e: Errno) -> Failure {
+        failed(IO, "lock", &self.path, &e.into())
     }
 }
 

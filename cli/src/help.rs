@@ -32,6 +32,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
         &[
             "lock",
             "sem",
+            "acquire",
             "once",
             "elect",
             "queue",
@@ -43,6 +44,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
             "session",
             "fence",
             "terraform",
+            "mcp",
         ],
     ),
     ("Watch", &["status", "top", "health", "doctor", "check", "debug"]),
@@ -53,7 +55,8 @@ const GROUPS: [(&str, &[&str]); 6] = [
 ];
 
 /// Commands whose first argument is the name of a lock that exists already.
-const LOCK_COMMANDS: [&str; 8] = ["lock", "sem", "once", "queue", "ask", "release", "history", "contention"];
+const LOCK_COMMANDS: [&str; 9] =
+    ["lock", "sem", "acquire", "once", "queue", "ask", "release", "history", "contention"];
 
 /// Replaces clap's flat list of commands by [`GROUPS`].
 pub fn grouped(all: Command) -> Command {
@@ -72,9 +75,8 @@ pub fn grouped(all: Command) -> Command {
 }
 
 /// Commands of similar programs, each with its equivalent in `rowlock`.
-const FOREIGN_COMMANDS: [(&str, &str); 12] = [
+const FOREIGN_COMMANDS: [(&str, &str); 11] = [
     ("unlock", "release"),
-    ("acquire", "lock"),
     ("run", "lock"),
     ("put", "set"),
     ("cat", "get"),
@@ -144,6 +146,16 @@ Examples:
 
 Exit codes: as those of `rowlock lock`.";
 
+pub const ACQUIRE: &str = "\
+Examples:
+  rowlock acquire --ttl 30m ci/deploy              Wait, take it, write ci-deploy.lease
+  rowlock release --lease ci-deploy.lease          A later step gives it back
+  rowlock acquire --ttl 30m -o env ci/deploy >> \"$GITHUB_ENV\"    The token, for later steps
+  rowlock acquire --ttl 1h --renew ci-deploy.lease
+
+Exit codes: 0; 1 busy (see -E), refused, or --ttl beyond the cluster's limit; 64 usage; 69 no server could be \
+reached; 73 the lease file exists or cannot be created; 74 it cannot be written; 75 the lock was lost; 79 a deadlock.";
+
 pub const ONCE: &str = "\
 Examples:
   0 * * * *  rowlock once --every 1h backup -- ./backup.sh    The same line in each host's crontab
@@ -209,7 +221,11 @@ Examples:
 pub const RELEASE: &str = "\
 Examples:
   rowlock queue nightly                        The token of the holder
-  rowlock release --force --token 42 nightly   Release the lock of the holder with this token";
+  rowlock release --force --token 42 nightly   Release the lock of the holder with this token
+  rowlock release --lease ci-deploy.lease      Release the lock of a `rowlock acquire`
+
+Exit codes: 0; 1 refused, or no such holder or file; 64 usage; 69 no server could be reached; 73 no lease file; \
+75 the lock of the lease had been lost, or the outcome is unknown.";
 
 pub const FENCE: &str = "\
 Examples:
@@ -218,6 +234,16 @@ Examples:
 
 Exit codes: 0, or the command's; 1 stale token: a later holder has written; 73 FILE.fence cannot be created; 74 it \
 cannot be written; 126 the command cannot be executed; 127 it does not exist.";
+
+pub const MCP: &str = "\
+Examples:
+  claude mcp add locks -- rowlock mcp --agent claude-1     For Claude Code; others take the same command line
+  rowlock mcp --endpoints a:2181,b:2181 --root ~/project
+
+Tools: take_lock, release_lock, list_locks, my_locks, ask_holder, answer_question, hand_over, write_file. \
+docs/agents.md has a session.
+
+Exit codes: 0 the agent's program ended the conversation; 73 --root cannot be opened; 74 no conversation.";
 
 pub const ACL: &str = "\
 Examples:

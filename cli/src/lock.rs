@@ -6,13 +6,14 @@
 //! lock's deadline: the command gets SIGTERM shortly before the deadline and SIGKILL at the deadline, before
 //! the cluster grants the lock to the next client.
 //!
-//! `options`: flags; `under`: runs and supervises a command under anything held; `job` is the command's
-//! process, `warden` ties the command to this process, `terminal` is job control; `terraform` answers
-//! Terraform's requests (`http_server`).
+//! `lease`: locks without a process that stays; `options`: flags; `under`: runs and supervises a command
+//! under anything held; `job` is the command's process, `warden` ties the command to this process,
+//! `terminal` is job control; `terraform` answers Terraform's requests (`http_server`).
 
 pub mod elect;
 mod http_server;
 pub mod job;
+pub mod lease;
 pub mod once;
 mod options;
 mod terminal;
@@ -24,6 +25,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 pub use job::SELF_EXE;
+pub use options::default_label;
 use rowlock_client::{Client, Error, Owner};
 use rowlock_proto::report::Queue;
 use rowlock_proto::{Right, SessionId};
@@ -156,7 +158,7 @@ impl Queued {
         };
         let acquiring = async {
             let owner = options::owner(&client).await?;
-            let why = self.wait_message(name, &client);
+            let why = wait_message(name, &client);
             let result = patience::explained(acquire(&client, owner, &limit), why).await;
             match self.granted(name, result) {
                 Ok(held) => Ok((owner, held)),
@@ -179,16 +181,6 @@ impl Queued {
         // Closing the session also leaves the queue.
         leave(&client).await;
         ended.map(ProcessEnd::exit)
-    }
-
-    /// Describes the wait for a person: the holder, and the position in the queue.
-    async fn wait_message(&self, name: &Name, client: &Client) -> String {
-        let waits = format!("waiting for {}", name.as_typed());
-        match client.report_queue(&name.mutex(client).server_path(), QUEUE_MAX).await {
-            Ok(queue) => format!("{waits}{}; Ctrl-C gives up", queue_summary(&queue, client.session_id())),
-            // Plain ZooKeeper has no such report.
-            Err(_) => format!("{waits}; Ctrl-C gives up"),
-        }
     }
 
     fn granted<H: Held>(&self, name: &Name, result: Result<Option<H>, Error>) -> Result<Option<H>, Error> {
@@ -221,6 +213,17 @@ impl Queued {
         };
         under::run(held, context, signals).await
     }
+}
+
+/// Describes the wait for a person: the holder, and the position in the queue.
+async fn wait_message(name: &Name, client: &Client) -> String {
+    format!("waiting for {}{}; Ctrl-C gives up", name.as_typed(), summary(name, client).await)
+}
+
+async fn summary(name: &Name, client: &Client) -> String {
+    let queue = client.report_queue(&name.mutex(client).server_path(), QUEUE_MAX).await;
+    // Plain ZooKeeper has no such report.
+    queue.map_or(String::new(), |queue| queue_summary(&queue, client.session_id()))
 }
 
 /// Failure of `sem` whose -n or --permits does not fit the semaphore, with both ways out.

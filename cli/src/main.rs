@@ -22,6 +22,7 @@ mod import;
 mod lock;
 mod log_level;
 mod logging;
+mod mcp;
 mod member;
 mod moment;
 mod name;
@@ -78,6 +79,8 @@ enum Command {
     Lock(lock::Lock),
     #[command(after_help = help::SEM)]
     Sem(lock::Sem),
+    #[command(after_help = help::ACQUIRE)]
+    Acquire(lock::lease::Acquire),
     #[command(after_help = help::ONCE)]
     Once(lock::once::Once),
     #[command(after_help = help::TERRAFORM)]
@@ -97,6 +100,8 @@ enum Command {
     Contention(explain::contention::Contention),
     Session(explain::session::Session),
     Fence(fence::Fence),
+    #[command(after_help = help::MCP)]
+    Mcp(mcp::Mcp),
     Status(status::Status),
     #[command(after_help = help::TOP)]
     Top(top::Top),
@@ -206,6 +211,7 @@ async fn run_async(command: Command) -> Result<ExitCode, Failure> {
         Command::Serve(serve) => serve.run().await,
         Command::Lock(lock) => lock.run().await,
         Command::Sem(sem) => sem.run().await,
+        Command::Acquire(acquire) => acquire.run().await,
         Command::Once(once) => once.run().await,
         Command::Terraform(terraform) => terraform.run().await,
         Command::Elect(elect) => elect.run().await,
@@ -216,6 +222,7 @@ async fn run_async(command: Command) -> Result<ExitCode, Failure> {
         Command::History(history) => history.run().await,
         Command::Contention(contention) => contention.run().await,
         Command::Session(session) => session.run().await,
+        Command::Mcp(mcp) => mcp.run().await,
         Command::Status(status) => status.run().await,
         Command::Top(top) => top.run().await,
         Command::Health(health) => health.run().await,

@@ -13,7 +13,12 @@ pub struct Name {
 
 impl Name {
     pub fn of(name: String) -> Name {
-        Name { name, path: false }
+        Name::new(name, false)
+    }
+
+    /// `path`: treats the name as a path.
+    pub fn new(name: String, path: bool) -> Name {
+        Name { name, path }
     }
 
     pub fn as_typed(&self) -> &str {

@@ -1,8 +1,10 @@
 //! `rowlock ask` asks the holders of a lock to release it; `rowlock release` takes the lock away from a
-//! holder.
+//! holder, or releases the lock of a lease file (`lock::lease`).
 //!
-//! A release requires the token of the hold: a lock that has passed to another holder stays with that holder.
+//! A forced release requires the token of the hold: a lock that has passed to another holder stays with that
+//! holder.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -16,6 +18,7 @@ use super::{items, text};
 use crate::acl::{self, LockRef};
 use crate::cluster::{Cluster, failed, leave};
 use crate::exit::{Failure, REFUSED, USAGE};
+use crate::lock::lease;
 use crate::moment::{self, rfc3339, span};
 use crate::name::Name;
 use crate::print::outln;
@@ -72,11 +75,23 @@ fn within(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Force the release of a lock, or remove a waiter from its queue
+/// Release the lock of a lease file; or by force that of another client
+///
+/// With --lease, releases what `rowlock acquire` took. With NAME, takes a lock away from its holder, or
+/// removes a waiter from its queue.
 #[derive(clap::Args)]
+#[command(override_usage = "rowlock release [OPTIONS] --lease <FILE>\n       \
+                            rowlock release [OPTIONS] --force --token <TOKEN> <NAME>")]
 pub struct Release {
-    #[command(flatten)]
-    name: Name,
+    /// Lock name, e.g. ci/deploy, or the path of its znode, e.g. /locks/ci/deploy
+    #[arg(required_unless_present = "lease")]
+    name: Option<String>,
+    /// Treat NAME as a path
+    #[arg(long)]
+    path: bool,
+    /// Lease file of `rowlock acquire`; its cluster is used unless an option names another one
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["name", "path", "force", "token"])]
+    lease: Option<PathBuf>,
     /// Release it even though the holder may still be writing
     #[arg(long)]
     force: bool,
@@ -91,15 +106,19 @@ pub struct Release {
 impl Release {
     /// Exits with 1 if no position in the queue has the token.
     pub async fn run(self) -> Result<ExitCode, Failure> {
+        if let Some(file) = &self.lease {
+            return lease::release(file, &self.cluster).await;
+        }
+        let name = Name::new(self.name.clone().unwrap_or_default(), self.path);
         let client = self.cluster.connect().await?;
-        let done = self.release(&client).await;
+        let done = self.release(&client, &name).await;
         leave(&client).await;
         done.map(|()| ExitCode::SUCCESS)
     }
 
-    async fn release(&self, client: &Client) -> Result<(), Failure> {
-        let name = self.name.as_typed();
-        let mutex = self.name.mutex(client);
+    async fn release(&self, client: &Client, name: &Name) -> Result<(), Failure> {
+        let mutex = name.mutex(client);
+        let name = name.as_typed();
         mutex.validate().map_err(|e| failed(name, &e))?;
         let (path, lock) = (mutex.path(), mutex.server_path());
         let queue = async |selection: &str| report(client, name, &lock, selection).await;

@@ -107,7 +107,7 @@ impl TimeLimit {
     }
 
     /// Returns the longest wait for a silent server.
-    fn answer_max(&self) -> Option<Duration> {
+    pub fn answer_max(&self) -> Option<Duration> {
         self.timeout.map(|timeout| timeout.max(ANSWER_MAX))
     }
 
@@ -201,9 +201,12 @@ macro_rules! request_on_terms {
 pub(super) use request_on_terms;
 
 /// Returns host and process id, the default label in queues.
-fn default_label() -> String {
-    let host = rustix::system::uname();
-    format!("{}/{}", host.nodename().to_string_lossy(), std::process::id())
+pub fn default_label() -> String {
+    format!("{}/{}", host(), std::process::id())
+}
+
+pub fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// Returns the owner for deadlock detection: our session, under the position of the enclosing `rowlock lock`,

@@ -316,10 +316,10 @@ mod tests {
     #[test]
     fn orders_are_lines_and_the_last_deadline_counts() {
         let mut orders = Orders::default();
-        for line in ["group 42", "until 7", "nonsense", "until 9", "session 1ab.00ff"] {
+        for line in ["group 42", "until 7", "nonsense", "until 9", "session 1ab.00ff.2"] {
             orders.read(line);
         }
-        let session = "1ab.00ff".parse().ok();
+        let session = "1ab.00ff.2".parse().ok();
         assert_eq!(orders, Orders { group: Some(42), until: Some(9), session, done: false });
         orders.read("done");
         assert!(orders.done);

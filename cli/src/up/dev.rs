@@ -27,6 +27,9 @@ use crate::znode::Output;
 /// which the pages of the clients name.
 const USUAL_PORTS: [u16; 3] = [2181, 2281, 8481];
 
+/// Longest lease of `rowlock acquire` in milliseconds: an hour.
+const LEASE_MAX_MS: u32 = 3_600 * 1_000;
+
 /// Run one node for development, with its data in .rowlock of the current folder
 ///
 /// Free ports are chosen once and kept. Commands in the same folder find the node without options.
@@ -107,7 +110,8 @@ impl Dev {
         }
         let [client, peer, http] = free_addresses().await?;
         let text = format!(
-            "name = \"dev\"\n[limits]\nreserve_bytes = 0\n[http]\napi = true\n[[node]]\nid = 1\nclient = \"{client}\"\n\
+            "name = \"dev\"\n[session]\nmax_timeout_ms = {LEASE_MAX_MS}\n[limits]\nreserve_bytes = 0\n\
+             [http]\napi = true\n[[node]]\nid = 1\nclient = \"{client}\"\n\
              peer = \"{peer}\"\nhttp = \"{http}\"\ndata = \"node-1\"\n"
         );
         ClusterConfig::parse(&text, &former).map_err(|e| Failure::new(CONFIG, e))

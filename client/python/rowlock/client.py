@@ -74,17 +74,19 @@ class Rowlock:
         label: Optional[str] = None,
         on_waiting: Optional[OnWaiting] = None,
         on_asked: Optional[OnAsked] = None,
+        keep_alive: bool = True,
     ) -> "Lock":
         """The lock of this name, whose levels are separated by slashes; nothing happens before `acquire` or `with`.
 
         `name` may also be the path of a znode, which begins with a slash. `timeout` is in seconds: None waits
         without end, 0 takes no place in the queue; it is kept also where nodes do not answer. `mode` is
         "exclusive", "shared" or "permits". `on_waiting` is called with the position in the queue, and
-        `on_asked`, in a thread of its own, with each question to the holder (`Guard.asked`).
+        `on_asked`, in a thread of its own, with each question to the holder (`Guard.asked`). Without `keep_alive`
+        no thread keeps the lock once it is held: call `Guard.keep_alive` in time.
         """
         asked = {"mode": mode, "permits": permits, "limit": limit, "owner": owner, "label": label}
         body = {key: value for key, value in asked.items() if value is not None}
-        return Lock(self._transport, self._ttl, name, timeout, body, on_waiting, on_asked)
+        return Lock(self._transport, self._ttl, name, timeout, body, on_waiting, on_asked, keep_alive)
 
     def flush(self, timeout: Optional[float] = None) -> bool:
         """Waits for the releases that nothing waits for (`Guard.release_later`, the end of `with`), for `timeout` seconds
@@ -117,8 +119,10 @@ class Lock:
         body: Json,
         on_waiting: Optional[OnWaiting],
         on_asked: Optional[OnAsked],
+        keep_alive: bool,
     ) -> None:
         self._transport, self._ttl, self._timeout = transport, ttl, timeout
+        self._keeps = keep_alive
         self._path = LOCKS + quote(name)
         self._body, self._on_waiting, self._on_asked = body, on_waiting, on_asked
         self._guard: Optional[Guard] = None
@@ -161,7 +165,7 @@ class Attempt:
 
     def __init__(self, lock: Lock) -> None:
         self._transport, self._ttl, self._timeout = lock._transport, lock._ttl, lock._timeout
-        self._path, self._body = lock._path, lock._body
+        self._path, self._body, self._keeps = lock._path, lock._body, lock._keeps
         self._on_waiting, self._on_asked = lock._on_waiting, lock._on_asked
         self._until = INFINITE if self._timeout is None else now() + (self._timeout or AT_ONCE)
         self._lock = threading.Lock()
@@ -215,7 +219,7 @@ class Attempt:
 
     def _run(self) -> None:
         try:
-            lease = Lease(self._transport, self._ttl, self._until, self._over)
+            lease = Lease(self._transport, self._ttl, self._until, self._over, self._keeps)
             with self._lock:
                 self._lease = lease
             # The lease is opened meanwhile: an earlier release of this lock costs no round trip.
@@ -232,6 +236,9 @@ class Attempt:
     def _ask(self, lease: Lease) -> "Guard":
         body = dict(self._body, secret=lease.secret, request_id=uuid.uuid4().hex)
         while True:
+            if not lease.keeps:
+                # Each answer comes within half of the lease's time.
+                lease.keep_alive()
             left = self._until - now()
             if left <= 0:
                 raise TimedOut("the lock was not granted in time")
@@ -311,6 +318,13 @@ class Guard:
     def wait_lost(self, timeout: Optional[float] = None) -> bool:
         """Waits until the lock is lost or released, for `timeout` seconds at most; whether it is."""
         return self._released or self._lease.wait_lost(timeout) or self._released
+
+    def keep_alive(self) -> bool:
+        """Keeps the lock for another time of its lease from now, and gives whether it is held. For locks taken with
+        `keep_alive=False`: call it at least each third of the lease's time. Nothing else notices that the program
+        is late: check `lost` before each step, and give each write the token.
+        """
+        return not self._released and self._lease.keep_alive()
 
     def asked(self) -> Optional[Question]:
         """The newest question to this holder, or None. The lock stays held, until `Question.revoked_at` at most: give

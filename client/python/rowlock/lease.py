@@ -14,12 +14,14 @@ END_MAX = 1.0
 
 
 class Lease:
-    """A session at the cluster. Its own thread asks for keep-alive at a third of its time.
+    """A session at the cluster. Its own thread asks for keep-alive at a third of its time, unless `keeps` is False.
 
     It belongs to the process that made it: in a fork it is lost, and nothing is sent.
     """
 
-    def __init__(self, transport: Transport, ttl: float, until: float, over: threading.Event) -> None:
+    def __init__(
+        self, transport: Transport, ttl: float, until: float, over: threading.Event, keeps: bool = True
+    ) -> None:
         body: Json = {"ttl_ms": int(ttl * 1000)}
         # The moment from which the first answer counts is taken before the call, so retries only shorten it.
         sent = now()
@@ -40,7 +42,9 @@ class Lease:
         self._ending = threading.Lock()
         self._giving_back: Optional[threading.Thread] = threading.Thread(
             target=self._give_back, name="rowlock end", daemon=True)
-        threading.Thread(target=self._keep_alive, name="rowlock keep-alive", daemon=True).start()
+        self.keeps = keeps
+        if keeps:
+            threading.Thread(target=self._keep_alive, name="rowlock keep-alive", daemon=True).start()
 
     @property
     def deadline(self) -> float:
@@ -66,6 +70,12 @@ class Lease:
                 break
             self._ended.wait(max(0.001, left))
         return self.lost
+
+    def keep_alive(self) -> bool:
+        """Asks for keep-alive once; whether the lease lives."""
+        if not self.lost:
+            self._ask(now())
+        return not self.lost
 
     def hear(self, asked: Any, sent: float) -> None:
         """Takes the field `asked` of the answer to a request that was sent at a moment of `now`."""

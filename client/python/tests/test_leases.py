@@ -56,6 +56,21 @@ class Tests(Story):
         self.assertTrue(RELIABLE * SHORT <= passed < 2 * SHORT, passed)
 
     @beside
+    def test_a_lock_without_a_thread_lives_by_the_programs_own_keep_alive(self):
+        node = self.node(lambda path, body: works(path, body, SHORT))
+        guard = client(node).lock("a", keep_alive=False).acquire()
+        asked, began = node.count("/keepalive"), now()
+        while now() < began + 1.5 * SHORT:
+            self.assertTrue(guard.keep_alive() and not guard.lost)
+            threading.Event().wait(SHORT / 3)
+        self.assertLessEqual(node.count("/keepalive"), asked + 5, "a thread asks as well")
+        last = now()
+        self.assertTrue(guard.keep_alive())
+        self.assertTrue(guard.wait_lost(PATIENCE))
+        self.assertGreaterEqual(now() - last, RELIABLE * SHORT)
+        self.assertFalse(guard.keep_alive(), "a lock that was lost comes back")
+
+    @beside
     def test_a_lock_is_lost_when_the_lease_is_not_known(self):
         guard = client(self.node(but("/keepalive", (404, {}), 2 * SHORT))).lock("a").acquire()
         began = now()

@@ -149,8 +149,10 @@ impl ClientBuilder {
         self
     }
 
-    /// Takes over the session of this ticket instead of opening a session. The process that had the session
-    /// loses the connection. [`ClientBuilder::connect`] fails if the session has ended.
+    /// Takes over the session of this ticket ([`Client::detach`], [`Client::session_ticket`]) instead of
+    /// opening a session, and gives the session the timeout of this builder. A client that still had the
+    /// session loses the connection. [`ClientBuilder::connect`] fails with [`ConnectError::SessionExpired`]
+    /// if the session has ended. Followed by another [`Client::detach`], the call is a keepalive by hand.
     #[must_use]
     pub fn take_over(mut self, ticket: SessionTicket) -> Self {
         self.ticket = Some(ticket);

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rowlock_env::sync::watch;
 use rowlock_env::task;
 use rowlock_env::time::{self, Instant};
-use rowlock_proto::{Request, SessionId};
+use rowlock_proto::{ClusterId, Request, SessionId};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::builder::ClientBuilder;
@@ -159,6 +159,7 @@ impl Client {
             Some(Ending::AuthRequired) => Err(ConnectError::AuthRequired),
             Some(Ending::PlaintextPassword) => Err(ConnectError::PlaintextPassword),
             Some(Ending::OtherCluster) => Err(ConnectError::OtherCluster),
+            Some(Ending::Expired) => Err(ConnectError::SessionExpired),
             None if opened => Ok(client),
             _ => Err(ConnectError::Unreachable {
                 endpoints: client.inner.config.endpoints.join(","),
@@ -198,6 +199,28 @@ impl Client {
     /// process. `None`: the session has ended.
     pub fn session_ticket(&self) -> Option<SessionTicket> {
         self.inner.core.ticket()
+    }
+
+    /// Ends this client without ending the session: held locks and ephemeral znodes stay without heartbeats,
+    /// until the session timeout has passed since the last contact (servers may count it again after a change
+    /// of leader). A client of the ticket ([`ClientBuilder::take_over`]) may go on or end the session before:
+    /// for programs without a process that stays.
+    ///
+    /// The risk: no process learns of a loss. Note the time before [`ClientBuilder::connect`] and write
+    /// nothing later than a session timeout after that time, or give every write the fencing token.
+    ///
+    /// The guards of this client are lost ([`crate::LostReason::Closed`]); dropping them releases nothing.
+    ///
+    /// # Errors
+    /// The end of the session, or [`Error::Closed`]: the session is being closed.
+    pub fn detach(&self) -> Result<SessionTicket, Error> {
+        let ended = || self.vitals().ending.map_or(Error::Closed, Ending::error);
+        self.inner.core.detach().ok_or_else(ended)
+    }
+
+    /// Id of the cluster. `None`: the servers report none, or the session has ended.
+    pub fn cluster_id(&self) -> Option<ClusterId> {
+        self.inner.core.cluster()
     }
 
     /// Session timeout granted by the server.

@@ -46,6 +46,9 @@ pub enum ConnectError {
     /// The servers belong to another cluster than [`crate::ClientBuilder::cluster_id`] says.
     #[error("{}", OTHER_CLUSTER)]
     OtherCluster,
+    /// The session of the ticket ([`crate::ClientBuilder::take_over`]) has ended.
+    #[error("the session has ended")]
+    SessionExpired,
     /// The system gave no thread to a blocking client.
     #[error("no thread for the client: {0}")]
     Thread(#[source] Arc<io::Error>),

@@ -18,8 +18,8 @@ use crate::admin::{HistoryQuery, Members, Reconfig};
 use crate::builder::ClientBuilder;
 use crate::connect_error::ConnectError;
 use crate::error::Error;
-use crate::session::SessionState;
 use crate::session::extensions::Extensions;
+use crate::session::{SessionState, SessionTicket};
 use crate::transaction::{Outcome, Transaction};
 use crate::znode::{AccessList, Children, Created, Watched, Znode};
 
@@ -82,9 +82,12 @@ impl Client {
         get fn state() -> SessionState;
         get fn valid_until() -> Option<Instant>;
         get fn new_owner() -> lock::Owner;
+        get fn detach() -> Result<SessionTicket, Error>;
         ask fn close() -> ();
         ask fn extensions() -> Extensions;
         ask fn force_release(claim: &lock::Claim) -> bool;
+        ask fn holds(claim: &lock::Claim) -> bool;
+        ask fn release_claim(claim: &lock::Claim) -> bool;
         ask fn ask_holders(lock: &str, reason: &str, within: Option<Duration>) -> u32;
         ask fn report(path: &str) -> String;
         ask fn report_locks(limit: u32) -> report::Locks;

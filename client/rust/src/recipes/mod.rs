@@ -1,6 +1,7 @@
 //! Recipes, built from queues, znodes, sessions and watches.
 
 pub(crate) mod acquire;
+pub(crate) mod claims;
 pub(crate) mod counter;
 pub(crate) mod double_barrier;
 pub(crate) mod election;

@@ -161,6 +161,16 @@ pub(crate) struct Tags {
 }
 
 impl Tags {
+    /// Goes on behind the write with the number `last`, whatever became of it and the earlier ones.
+    pub(crate) fn after(last: u64) -> Tags {
+        Tags { last, unanswered: VecDeque::new() }
+    }
+
+    /// Number of the last write.
+    pub(crate) fn last(&self) -> u64 {
+        self.last
+    }
+
     /// The next id; `None`: too many are unanswered, wait for one of them.
     pub(crate) fn take(&mut self) -> Option<u64> {
         // Counted from the oldest unanswered one: answered ones behind it are kept by the servers as well.

@@ -368,19 +368,25 @@ pub(crate) enum Action {
 }
 
 /// The right to a session: the session's number and password, with which another process can take it over.
-/// Its text form, for a process that ends the session when its owner is gone, has the password of the
-/// session: it belongs into pipes, not into arguments or logs.
+/// Its text form, for a process that goes on with the session or ends it when its owner is gone, has the
+/// password of the session: it belongs into pipes and files of mode 0600, not into arguments or logs.
+///
+/// A ticket is for one successor: it counts the session's writes until it was made, and a client that takes
+/// over by an older ticket can only close the session.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SessionTicket {
     pub(crate) id: SessionId,
     pub(crate) password: Bytes,
+    /// Number of the last write that takes effect once.
+    pub(crate) writes: u64,
 }
 
 impl SessionTicket {
-    /// Returns the text form: the number and the password in hexadecimal, with a dot between them.
+    /// Returns the text form: the session's number, the password and the number of writes in hexadecimal,
+    /// with dots between them.
     pub fn reveal(&self) -> String {
         let password: String = self.password.iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("{:x}.{password}", self.id.0)
+        format!("{:x}.{password}.{:x}", self.id.0, self.writes)
     }
 }
 
@@ -399,14 +405,20 @@ impl FromStr for SessionTicket {
     type Err = NoTicket;
 
     fn from_str(text: &str) -> Result<Self, NoTicket> {
-        let (id, password) = text.split_once('.').ok_or(NoTicket)?;
+        let mut parts = text.split('.');
+        let (Some(id), Some(password), Some(writes), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(NoTicket);
+        };
         let id = i64::from_str_radix(id, 16).map_err(|_| NoTicket)?;
+        let writes = u64::from_str_radix(writes, 16).map_err(|_| NoTicket)?;
         if password.is_empty() || !password.is_ascii() || password.len() % 2 == 1 {
             return Err(NoTicket);
         }
         let byte = |at: usize| u8::from_str_radix(&password[at..at + 2], 16).map_err(|_| NoTicket);
         let password = (0..password.len()).step_by(2).map(byte).collect::<Result<Vec<u8>, _>>()?;
-        Ok(SessionTicket { id: SessionId(id), password: password.into() })
+        Ok(SessionTicket { id: SessionId(id), password: password.into(), writes })
     }
 }
 
@@ -447,11 +459,13 @@ mod tests {
 
     #[test]
     fn a_ticket_is_read_back_from_its_text_and_shows_no_password() {
-        let ticket = SessionTicket { id: SessionId(0x1ab), password: Bytes::from_static(&[0, 255, 16]) };
-        assert_eq!(ticket.reveal(), "1ab.00ff10");
+        let password = Bytes::from_static(&[0, 255, 16]);
+        let ticket = SessionTicket { id: SessionId(0x1ab), password, writes: 26 };
+        assert_eq!(ticket.reveal(), "1ab.00ff10.1a");
         assert_eq!(ticket.reveal().parse(), Ok(ticket.clone()));
         assert!(!format!("{ticket:?}").contains("00ff10"));
-        for wrong in ["", "1ab", "1ab.", "1ab.0", "x.00", "1ab.zz"] {
+        for wrong in ["", "1ab", "1ab.00", "1ab..1", "1ab.0.1", "x.00.1", "1ab.zz.1", "1ab.00.", "1ab.00.1.1"]
+        {
             assert_eq!(wrong.parse::<SessionTicket>(), Err(NoTicket), "{wrong}");
         }
     }

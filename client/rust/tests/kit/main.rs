@@ -8,6 +8,7 @@
 mod blocking;
 mod by_load;
 mod deadlock;
+mod detached;
 mod ending;
 mod examples;
 mod members;

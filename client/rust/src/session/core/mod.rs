@@ -19,7 +19,7 @@ use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::net::WriteHalf;
 use rowlock_env::task::Home;
 use rowlock_env::time::{self, Instant};
-use rowlock_proto::frame;
+use rowlock_proto::{ClusterId, frame};
 use tokio::io::AsyncWrite;
 
 use super::machine::{Done, Fault, Machine};
@@ -111,6 +111,19 @@ impl Core {
     /// The right to the session; `None` before it is open and after its end.
     pub(crate) fn ticket(&self) -> Option<SessionTicket> {
         self.lock_here().ok()?.as_ref()?.machine.ticket()
+    }
+
+    /// The cluster of the servers; `None` before a server has reported one, and after the end.
+    pub(crate) fn cluster(&self) -> Option<ClusterId> {
+        self.lock_here().ok()?.as_ref()?.machine.cluster()
+    }
+
+    /// Ends the client's side of the session alone: see [`Machine::detach`].
+    pub(crate) fn detach(&self) -> Option<SessionTicket> {
+        let mut ticket = None;
+        // An error means that it is over.
+        let _ = self.with_machine(|machine| ticket = machine.detach());
+        ticket
     }
 
     pub(crate) fn new(machine: Machine, shared: Arc<Shared>) -> Arc<Self> {

@@ -209,24 +209,39 @@ impl Machine {
     /// from now until then.
     pub(crate) fn of_session(mut self, ticket: Option<SessionTicket>, now: Instant) -> Self {
         let timeout = self.asked;
-        self.session = ticket.map(|SessionTicket { id, password }| OpenSession {
-            id,
-            password,
-            timeout,
-            deadline: Deadline::new(timeout, now),
+        self.session = ticket.map(|SessionTicket { id, password, writes }| {
+            self.tags = Tags::after(writes);
+            OpenSession { id, password, timeout, deadline: Deadline::new(timeout, now) }
         });
         self
     }
 
     /// The right to the session; `None` before a server has opened it.
     pub(crate) fn ticket(&self) -> Option<SessionTicket> {
-        self.session.as_ref().map(|it| SessionTicket { id: it.id, password: it.password.clone() })
+        let session = self.session.as_ref()?;
+        Some(SessionTicket { id: session.id, password: session.password.clone(), writes: self.tags.last() })
+    }
+
+    /// Ends here without a message to the servers, which keep the session until its timeout. Returns the
+    /// right to the session; `None` if it is not open, or is being closed.
+    pub(crate) fn detach(&mut self) -> Option<SessionTicket> {
+        if self.ending.is_some() || self.closing.is_some() {
+            return None;
+        }
+        let ticket = self.ticket()?;
+        self.end(Ending::Closed);
+        Some(ticket)
     }
 
     /// Accepts only servers of this cluster.
     pub(crate) fn of_cluster(mut self, cluster: Option<ClusterId>) -> Self {
         self.cluster = cluster;
         self
+    }
+
+    /// The cluster of the servers. `None`: no server has reported one.
+    pub(crate) fn cluster(&self) -> Option<ClusterId> {
+        self.cluster
     }
 
     pub(crate) fn ending(&self) -> Option<Ending> {
