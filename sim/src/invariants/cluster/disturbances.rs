@@ -15,8 +15,8 @@ impl Disturbances {
         Disturbances { times, resets }
     }
 
-    /// Reports whether a client may wait for the answer to a request of `from` on a connection that the node has
-    /// lost.
+    /// Reports whether a client may wait for the answer to a request of `from` on a connection that the node
+    /// has lost.
     pub fn hide_reset(&self, from: Nanos, to: Nanos) -> bool {
         self.resets.iter().any(|at| (from..=to).contains(at))
     }
