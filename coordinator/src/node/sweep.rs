@@ -36,7 +36,7 @@ const POLL_EVERY: Duration = Duration::from_millis(10);
 /// their child second, and some fail when the znode is removed between.
 const EMPTY_FOR: Duration = Duration::from_secs(5);
 
-/// Finds removable znodes: [`EMPTY_FOR`] after the beginning of each term, then at intervals.
+/// Finds removable znodes: soon after the beginning of each term, then at intervals.
 pub struct Sweep {
     replica: Arc<Replica>,
     clock: Arc<LogClock>,
