@@ -237,7 +237,7 @@ cannot be written; 126 the command cannot be executed; 127 it does not exist.";
 
 pub const MCP: &str = "\
 Examples:
-  claude mcp add locks -- rowlock mcp --agent claude-1     For Claude Code; others take the same command line
+  rowlock mcp --agent ada --root /home/me/project          The command line for an agent's list of MCP servers
   rowlock mcp --endpoints a:2181,b:2181 --root ~/project
 
 Tools: take_lock, release_lock, list_locks, my_locks, ask_holder, answer_question, hand_over, write_file. \

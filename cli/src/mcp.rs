@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn an_agent_has_a_short_printable_name() {
-        assert_eq!(agent_name(" claude \x1b[2J").as_deref(), Ok("claude  [2J"));
+        assert_eq!(agent_name(" ada \x1b[2J").as_deref(), Ok("ada  [2J"));
         assert!(agent_name("  ").is_err() && agent_name(&"a".repeat(65)).is_err());
     }
 }

@@ -15,10 +15,10 @@ impl Disturbances {
         Disturbances { times, resets }
     }
 
-    /// Reports whether a client may wait for the answer to a request of `from` on a connection that the node
-    /// has lost.
-    pub fn hide_reset(&self, from: Nanos, to: Nanos) -> bool {
-        self.resets.iter().any(|at| (from..=to).contains(at))
+    /// Counts the connections, begun one after the other since `from`, on which a client may wait for an answer
+    /// although the node has lost them.
+    pub fn hidden_resets(&self, from: Nanos, to: Nanos) -> usize {
+        self.resets.iter().filter(|at| (from..=to).contains(at)).count()
     }
 
     /// Reports whether nothing but load is wrong between `from` and `to`.

@@ -100,7 +100,7 @@ impl InTime {
 
     /// Returns since when the client has to learn of a grant, or to leave.
     fn due_since(&self, due: &Due) -> Option<Nanos> {
-        let hides = |request: Nanos| self.disturbances.hide_reset(request, self.owed.now);
+        let hides = |request: Nanos| self.disturbances.hidden_resets(request, self.owed.now) > 0;
         self.since(due.session, due.since).filter(|_| !due.request.is_some_and(hides))
     }
 
@@ -252,10 +252,16 @@ impl InTime {
         self.end(Debt::Reconnect, since, || format!("a connection of session {id}"))
     }
 
-    /// Returns since when a connection is due, for a session without one.
+    /// Returns since when a connection is due, for a session without one. Each hidden reset costs an attempt,
+    /// whose server is silent to the client.
     fn cut_since(&self, session: &Session) -> Option<Nanos> {
         match session.door {
-            Door::Own(Err(cut)) => self.owed.since(Some(session), cut, true),
+            Door::Own(Err(cut)) => {
+                let lost =
+                    u32::try_from(self.disturbances.hidden_resets(cut, self.owed.now)).unwrap_or(u32::MAX);
+                let since = self.owed.since(Some(session), cut, true)?;
+                Some(since + (session.timeout / 3).saturating_mul(lost))
+            }
             _ => None,
         }
     }
