@@ -11,7 +11,7 @@
 
 use rowlock_proto::Request;
 use rowlock_proto::lock::QueuePosition;
-use rowlock_proto::response::{OpResult, Response};
+use rowlock_proto::response::Response;
 use rowlock_proto::{ErrorCode, SessionId};
 
 use crate::command::{Command, Proposal, Stamp};
@@ -36,10 +36,7 @@ impl Machine {
         let near = (proposal.session, place);
         if decides!("outcome-is-kept", acked < id && open.outcomes.takes(id, self.sessions.outcome_bytes())) {
             let result = self.run_write(stamp, (proposal, place), command, sink);
-            self.sessions.with_outcomes(near, |outcomes| match lacks_room(&result) {
-                true => outcomes.acknowledge(acked),
-                false => outcomes.keep_next(id, &result, acked),
-            });
+            self.sessions.with_outcomes(near, |outcomes| outcomes.keep_next(id, &result, acked));
             return result;
         }
         self.sessions.with_outcomes(near, |outcomes| outcomes.acknowledge(acked));
@@ -76,9 +73,6 @@ impl Machine {
             return Err(ErrorCode::ThrottledOp);
         }
         let result = self.run_write(stamp, (proposal, place), command, sink);
-        if lacks_room(&result) {
-            return result;
-        }
         let near = (proposal.session, place);
         self.sessions.with_outcomes(near, |outcomes| outcomes.keep(id, &result));
         debug_assert!(
@@ -139,18 +133,6 @@ impl Machine {
         self.renew_positions(session, &mut positions, room);
         Response::QueuePositions(positions)
     }
-}
-
-/// Returns whether a write was refused for lack of room, without any effect. The session keeps no such
-/// outcome: the repeated write takes effect as soon as there is room.
-fn lacks_room(outcome: &Stored) -> bool {
-    const REFUSED: ErrorCode = ErrorCode::QuotaExceeded;
-    let is_refused = match outcome {
-        Err(code) => *code == REFUSED,
-        Ok(Response::Multi(parts)) => parts.contains(&OpResult::Error(Some(REFUSED))),
-        Ok(_) => false,
-    };
-    decides!("write-lacks-room", is_refused)
 }
 
 /// Returns whether the command can have this outcome. A client that uses one number for two different writes

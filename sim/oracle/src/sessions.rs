@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rowlock_proto::lock::QueuePosition;
-use rowlock_proto::response::{OpResult, Response};
+use rowlock_proto::response::Response;
 use rowlock_proto::{ErrorCode, NodeId, Request, SessionId};
 use rowlock_state::Proof;
 use rowlock_state::command::{Attachment, Command};
@@ -92,13 +92,7 @@ impl Oracle {
             return Err(ErrorCode::ThrottledOp);
         }
         let result = self.write(by, command);
-        // A write refused for lack of room may be repeated once there is room.
-        let lacks_room = match &result {
-            Err(code) => *code == ErrorCode::QuotaExceeded,
-            Ok(Response::Multi(parts)) => parts.contains(&OpResult::Error(Some(ErrorCode::QuotaExceeded))),
-            Ok(_) => false,
-        };
-        if let Some(open) = self.sessions.get_mut(&by.session).filter(|_| !lacks_room) {
+        if let Some(open) = self.sessions.get_mut(&by.session) {
             open.outcomes.insert(id, result.clone());
         }
         result

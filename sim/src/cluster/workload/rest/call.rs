@@ -40,7 +40,7 @@ pub(super) struct Asking {
     /// Document; null is nothing, and text stands for itself.
     pub(super) body: Value,
     pub(super) bearer: Bearer,
-    /// A refusal for lack of room is a reply: there may be no room for long.
+    /// A refusal for lack of room is a reply: copies of the request mostly get it again.
     pub(super) keeps_refusals: bool,
 }
 
