@@ -15,8 +15,8 @@ impl Disturbances {
         Disturbances { times, resets }
     }
 
-    /// Counts the connections, begun one after the other since `from`, on which a client may wait for an answer
-    /// although the node has lost them.
+    /// Counts the resets since `from`: each may be of a connection that only the node has lost, and on which
+    /// the client waits for an answer.
     pub fn hidden_resets(&self, from: Nanos, to: Nanos) -> usize {
         self.resets.iter().filter(|at| (from..=to).contains(at)).count()
     }
