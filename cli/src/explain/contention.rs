@@ -256,14 +256,11 @@ impl Book {
         known.unwrap_or("(hidden)").to_owned()
     }
 
-    /// Adds the part of a spell between the book's moments.
-    fn add(&mut self, lock: &str, spell: Spell) {
+    /// Adds the part of a spell between the book's moments. Returns what is kept of the lock.
+    fn add(&mut self, lock: &str, spell: Spell) -> &mut Kept {
         let (from, to) = (spell.from.max(self.since), spell.to.min(self.until));
         let who = self.names.number(spell.who);
-        if !self.locks.contains_key(lock) {
-            self.locks.insert(lock.to_owned(), Kept::default());
-        }
-        let kept = self.locks.get_mut(lock).expect("just inserted");
+        let kept = self.locks.entry(lock.to_owned()).or_default();
         if !spell.is_hold {
             kept.positions += 1;
             kept.waits += u64::from(from < to);
@@ -272,6 +269,7 @@ impl Book {
         if from < to {
             kept.turns.extend([(from, true, spell.is_hold, who), (to, false, spell.is_hold, who)]);
         }
+        kept
     }
 
     /// Adds the holders and waiters of this moment.
@@ -300,9 +298,8 @@ impl Book {
             // A later end is that of a spell in the queue's report.
             if let Some(lasted) = entry[field].as_i64().filter(|_| to <= self.until) {
                 let who = self.client(entry);
-                self.add(lock, Spell { is_hold, from: to - lasted, to, who });
-                let gave_up = u64::from(entry["event"] == "abandoned");
-                self.locks.get_mut(lock).expect("just added").gave_up += gave_up;
+                let kept = self.add(lock, Spell { is_hold, from: to - lasted, to, who });
+                kept.gave_up += u64::from(entry["event"] == "abandoned");
             }
         }
     }

@@ -165,8 +165,7 @@ impl Agent {
                 Ok(CallResult { text, data: json!({ "lock": held.name, "released": true }) })
             }
             Err(ReleaseError::NotHeld) => {
-                let why =
-                    held.loss.reason().map_or_else(|| "it was taken away".to_owned(), |why| why.to_string());
+                let why = held.why_lost();
                 self.lose(held, &why);
                 Err(format!("{} was lost before this release: {why}", shown(&held.name)))
             }
@@ -233,8 +232,7 @@ impl Agent {
         match guard.check().await {
             Ok(true) => {}
             Ok(false) => {
-                let why =
-                    held.loss.reason().map_or_else(|| "it was taken away".to_owned(), |why| why.to_string());
+                let why = held.why_lost();
                 self.lose(held, &why);
                 return Err(format!("nothing was written: you have lost {}: {why}", shown(&held.name)));
             }
@@ -252,6 +250,11 @@ impl Agent {
 }
 
 impl Held {
+    /// Returns the reason of the loss, also before this process has heard of it.
+    fn why_lost(&self) -> String {
+        self.loss.reason().map_or_else(|| "it was taken away".to_owned(), |why| why.to_string())
+    }
+
     fn document(&self) -> Value {
         json!({
             "lock": self.name,
