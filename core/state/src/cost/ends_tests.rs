@@ -279,6 +279,15 @@ fn the_end_of_a_session_grants_all_where_that_is_little() {
 }
 
 #[test]
+fn the_end_of_a_holder_is_priced_with_the_grants_that_follow() {
+    let price_with = |readers: usize| {
+        let world = holder_of_three(readers);
+        world.price(&Arc::default(), Command::Client(Request::CloseSession)).unwrap().steps
+    };
+    assert_eq!(price_with(100) - price_with(0), 300 * LEAVE);
+}
+
+#[test]
 fn a_question_reaches_the_first_holders_within_its_price() {
     let mut world = World::new();
     for at in 0..2 * ASKED_MAX {

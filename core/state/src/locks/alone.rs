@@ -2,7 +2,7 @@
 //!
 //! Both functions have the effects of [`Machine::acquire`] and [`Machine::release`], and no others. All
 //! checks precede all changes, so nothing needs a revert; the only lookup by path finds the lock, which knows
-//! its znode. Unusual cases (a lock's first use, permits, an owner that might close a circle, any delay,
+//! its znode. Unusual acquires (a lock's first use, permits, an owner that might close a circle, any delay,
 //! quotas) go to the general functions.
 //!
 //! Invariant: neither a client nor another replica can observe which path a command took.
@@ -71,9 +71,8 @@ impl Machine {
             return None;
         }
         let parent = self.tree.node(lock.node);
-        if decides!("fast-path-parent-is-ephemeral", matches!(parent.meta.kind, Kind::Ephemeral(_))) {
-            return None;
-        }
+        let is_ephemeral = matches!(parent.meta.kind, Kind::Ephemeral(_));
+        assert!(!is_ephemeral, "only a delay keeps a lock known whose znode has no children");
         let may_take = || self.require(&acquire.lock, Right::Take, (by.who, by.stamp));
         if let Err(code) = permit(&parent.acl, perms::CREATE, by.who).and_then(|()| may_take()) {
             return Some(Err(code));
@@ -159,9 +158,6 @@ impl Machine {
         claim: &Claim,
         sink: &mut S,
     ) -> Option<Response> {
-        if decides!("fast-release-meets-delays", self.locks.has_delays()) {
-            return None;
-        }
         let (lock, at, path, place) = self.find_held(by, claim)?;
         let (zxid, time_ms, czxid) = (by.zxid, self.time_ms, rowlock_proto::Zxid(claim.token.0));
         let gone = self.tree.unlink(path, place, |meta| {

@@ -7,5 +7,6 @@ mod histories;
 mod locks;
 mod model;
 mod need_to_know;
+mod queries;
 mod rules;
 mod stories;

@@ -295,6 +295,14 @@ mod tests {
     }
 
     #[test]
+    fn a_leader_without_answers_counts_the_time_from_its_first_question() {
+        let acks = acks(&[]);
+        assert!((0..1_000_000).any(|_| !acks.without_quorum(leader(3)).is_zero()), "the time passes");
+        assert_eq!(acks.without_quorum(leader(4)), Duration::ZERO, "a later term begins");
+        assert_eq!(acks.without_quorum(leader(3)), Duration::ZERO, "an earlier term has ended");
+    }
+
+    #[test]
     fn silence_starts_at_the_last_answer_or_at_membership() {
         let acks = acks(&[]);
         let before = time::now();

@@ -324,20 +324,51 @@ mod tests {
 
     use super::*;
     use crate::peer::tests::support::identity;
-    use crate::raft::tests::support::{Cluster, leased};
+    use crate::raft::tests::support::{Cluster, Machine, leased};
+    use crate::raft_types::LeaderId;
+
+    /// Returns the elections of node `id`, whose lease has heard of no leader.
+    fn elections(cluster: &Cluster, id: u64) -> Elections<Machine> {
+        Elections {
+            raft: cluster.nodes[&id].raft.clone(),
+            peers: PeerPool::new(identity(id), TaskGroup::new(Shutdown::new())),
+            lease: leased().1,
+            admission: Admission::open(),
+            timers: RaftConfig::default(),
+        }
+    }
+
+    /// Raft learns of the leader by an append, perhaps behind a flush.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_candidacy_is_over_once_a_leader_is_heard() {
+        let cluster = Cluster::start(3).await;
+        let leader = cluster.form().await;
+        let elections = elections(&cluster, leader % 3 + 1);
+        let before = elections.view();
+        elections.lease.stands(before.term + 1);
+        let unheard = time::timeout(CANDIDACY_MAX / 300, elections.is_decided(&before, 0)).await;
+        assert_ne!(unheard, Ok(true), "no leader was heard since");
+        let hearing = async {
+            loop {
+                elections.lease.heard(LeaderId { term: before.term, node_id: leader });
+                elections.lease.disconnected(leader).expect("it was heard");
+                time::sleep(RETRY).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            is_decided = elections.is_decided(&before, 0) => assert!(is_decided, "a leader is heard"),
+            () = hearing => {}
+        }
+        cluster.stop().await;
+    }
 
     /// Raft takes no candidacy of a leader: no vote request leaves, and the term does not change.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_candidacy_is_over_if_the_node_leads_already() {
         let cluster = Cluster::start(3).await;
         let leader = cluster.form().await;
-        let elections = Elections {
-            raft: cluster.nodes[&leader].raft.clone(),
-            peers: PeerPool::new(identity(leader), TaskGroup::new(Shutdown::new())),
-            lease: leased().1,
-            admission: Admission::open(),
-            timers: RaftConfig::default(),
-        };
+        let elections = elections(&cluster, leader);
         let before = elections.view();
         elections.lease.stands(before.term + 1);
         let is_decided = time::timeout(CANDIDACY_MAX / 3, elections.is_decided(&before, 0)).await;

@@ -38,7 +38,7 @@ const PROBE_DEADLINE: Duration = Duration::from_secs(1);
 const CATCH_UP_DEADLINE: Duration = Duration::from_secs(10);
 const CHECK_EVERY: Duration = Duration::from_millis(50);
 /// Longest silence of a live member.
-const ALIVE_WITHIN: Duration = Duration::from_secs(2);
+pub(super) const ALIVE_WITHIN: Duration = Duration::from_secs(2);
 
 // Checks that a probe ends within the time of the whole change.
 const _: () = assert!(PROBE_DEADLINE.as_millis() < CHANGE_DEADLINE.as_millis());

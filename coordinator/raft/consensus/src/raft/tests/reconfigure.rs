@@ -1,4 +1,4 @@
-//! A change of voters that its leader does not live to end.
+//! Changes of voters: which are refused, and one that its leader does not live to end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,13 +9,14 @@ use openraft_rt::watch::WatchReceiver as _;
 use rowlock_env::sync::watch;
 use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::time;
-use rowlock_proto::NodeId;
+use rowlock_proto::{ErrorCode, NodeId};
 
-use super::support::{Cluster, PATIENCE};
-use crate::peer::{Identity, PeerPool};
+use super::support::{Cluster, Machine, PATIENCE};
+use crate::peer::{Identity, PeerPool, Refusal};
 use crate::raft::elections::Leadership;
-use crate::raft::reconfigure::Reconfigurer;
+use crate::raft::reconfigure::{ALIVE_WITHIN, Reconfigurer};
 use crate::raft_types::EntryPayload;
+use crate::reconfiguration::Wanted;
 
 const ALL: [u64; 3] = [1, 2, 3];
 
@@ -42,6 +43,98 @@ async fn until_steps(cluster: &Cluster, wanted: usize, ask: impl AsyncFn(u64)) -
     time::timeout(PATIENCE, asking).await.expect("some leader does it in time")
 }
 
+/// Returns the part of node `id` in changes, as if it saw this leadership.
+fn reconfigurer(cluster: &Cluster, id: u64, view: Leadership) -> Reconfigurer<Machine> {
+    let (me, tasks) = (NodeId(id), TaskGroup::new(Shutdown::new()));
+    let pool = PeerPool::new(Identity { cluster: "test".into(), node: me }, tasks);
+    let raft = cluster.nodes[&id].raft.clone();
+    Reconfigurer::new(me, raft, watch::channel(view).1, pool, Duration::from_secs(1))
+}
+
+/// Asks the current leader for a change until a leader decides.
+async fn ask(cluster: &Cluster, wanted: &Wanted) -> Result<u64, ErrorCode> {
+    let asking = async {
+        loop {
+            let id = cluster.leader_among(&ALL).await;
+            let view = Leadership { term: 1, leader: Some(NodeId(id)), ready: true };
+            if let Ok(decided) = reconfigurer(cluster, id, view).reconfigure(wanted).await {
+                return decided;
+            }
+        }
+    };
+    time::timeout(PATIENCE, asking).await.expect("some leader decides in time")
+}
+
+/// Returns a request for one member more.
+fn joining(id: u64, peer_addr: &str, role: &str) -> Wanted {
+    let line = format!("server.{id}={peer_addr}:2:{role};127.0.0.1:3");
+    Wanted { joining: Some(line), config_id: -1, ..Wanted::default() }
+}
+
+fn leaving(id: u64) -> Wanted {
+    Wanted { leaving: Some(id.to_string()), config_id: -1, ..Wanted::default() }
+}
+
+fn voters(cluster: &Cluster, id: u64) -> BTreeSet<u64> {
+    let metrics = cluster.nodes[&id].raft.metrics();
+    metrics.borrow_watched().membership_config.membership().voter_ids().collect()
+}
+
+/// Waits until the leader has heard nothing of node `id` for longer than a live member may be silent.
+async fn until_silent(cluster: &Cluster, id: u64) {
+    let is_silent = |id: u64, leader: u64| {
+        let metrics = cluster.nodes[&leader].raft.metrics();
+        let heard = metrics.borrow_watched().heartbeat.as_ref().and_then(|nodes| nodes[&id]);
+        heard.is_none_or(|at| time::Instant::now().saturating_since(at.into_inner().into()) > ALIVE_WITHIN)
+    };
+    let others: Vec<u64> = ALL.into_iter().filter(|other| *other != id).collect();
+    let waiting = async {
+        while !is_silent(id, cluster.leader_among(&others).await) {
+            time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    time::timeout(PATIENCE, waiting).await.expect("the silence is noticed in time");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_needs_a_leader_its_version_and_its_quorum() {
+    let cluster = Cluster::start(4).await;
+    let leader = cluster.form().await;
+    let last = cluster.write(leader, b"before".to_vec()).await;
+    cluster.agree(&ALL, last).await;
+    let stranger = cluster.nodes[&4].member.peer_addr.clone();
+
+    let follower = Leadership { term: 1, leader: Some(NodeId(leader % 3 + 1)), ready: true };
+    let refused = reconfigurer(&cluster, leader, follower).reconfigure(&leaving(leader)).await;
+    assert_eq!(refused, Err(Refusal::NotLeader { leader: follower.leader }));
+    let outdated = Wanted { config_id: 1_000_000, ..joining(4, &stranger, "observer") };
+    assert_eq!(ask(&cluster, &outdated).await, Err(ErrorCode::BadVersion));
+    let nowhere = joining(9, "127.0.0.1:1", "participant");
+    assert_eq!(ask(&cluster, &nowhere).await, Err(ErrorCode::NewConfigNoQuorum));
+    assert_eq!(voters(&cluster, leader), BTreeSet::from(ALL));
+
+    let learns = ask(&cluster, &joining(4, &stranger, "observer")).await.expect("node 4 answers");
+    cluster.agree(&[1, 2, 3, 4], learns).await;
+    let exact = Wanted { config_id: learns as i64, ..joining(4, &stranger, "participant") };
+    let votes = ask(&cluster, &exact).await.expect("node 4 has the log");
+    cluster.agree(&[1, 2, 3, 4], votes).await;
+    assert_eq!(voters(&cluster, 4), BTreeSet::from([1, 2, 3, 4]));
+    let fewer = ask(&cluster, &leaving(4)).await.expect("three voters are left");
+    cluster.agree(&ALL, fewer).await;
+
+    // Of the two voters that would be left one is silent.
+    let leader = cluster.leader_among(&ALL).await;
+    let [silent, other] = [leader % 3 + 1, (leader + 1) % 3 + 1];
+    cluster.cuts.isolate(silent);
+    until_silent(&cluster, silent).await;
+    let view = Leadership { term: 1, leader: Some(NodeId(leader)), ready: true };
+    let refused = reconfigurer(&cluster, leader, view).reconfigure(&leaving(other)).await;
+    assert_eq!(refused, Ok(Err(ErrorCode::NewConfigNoQuorum)));
+    assert_eq!(voters(&cluster, leader), BTreeSet::from(ALL));
+    cluster.cuts.heal();
+    cluster.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_next_leader_ends_a_change_of_voters_that_was_begun() {
     let cluster = Cluster::start(3).await;
@@ -59,18 +152,16 @@ async fn the_next_leader_ends_a_change_of_voters_that_was_begun() {
     })
     .await;
 
+    let underway = Wanted { leaving: Some("9".to_owned()), config_id: -1, ..Wanted::default() };
+    assert_eq!(ask(&cluster, &underway).await, Err(ErrorCode::ReconfigInProgress));
     let end = async |leader: u64, ready| {
-        let (me, tasks) = (NodeId(leader), TaskGroup::new(Shutdown::new()));
-        let leads = watch::channel(Leadership { term: 1, leader: Some(me), ready }).1;
-        let pool = PeerPool::new(Identity { cluster: "test".into(), node: me }, tasks);
-        let raft = cluster.nodes[&leader].raft.clone();
-        Reconfigurer::new(me, raft, leads, pool, Duration::from_secs(1)).finish_interrupted().await;
+        reconfigurer(&cluster, leader, Leadership { term: 1, leader: Some(NodeId(leader)), ready })
+            .finish_interrupted()
+            .await;
     };
     end(leader, false).await;
     assert_eq!(steps(&cluster, leader), Some(2), "a leader that may not write yet leaves it");
     let leader = until_steps(&cluster, 1, async |leader| end(leader, true).await).await;
-    let metrics = cluster.nodes[&leader].raft.metrics();
-    let voters: BTreeSet<u64> = metrics.borrow_watched().membership_config.membership().voter_ids().collect();
-    assert_eq!(voters, stay);
+    assert_eq!(voters(&cluster, leader), stay);
     cluster.stop().await;
 }
