@@ -398,14 +398,14 @@ func aWatchGoesOnWhereItEnded(urls, name string) error {
 		lock.Unlock()
 		told := false
 		err := cluster.Watch(ctx, rowlock.WatchOptions{Lock: "/locks/" + name, After: after}, func(e rowlock.Event) error {
-			var data struct{ Token uint64 }
+			var data struct{ Token string }
 			if err := json.Unmarshal(e.Data, &data); err != nil {
 				return err
 			}
 			if e.ID != "" {
 				after = e.ID
 			}
-			if told = told || e.Event == "granted" && data.Token == lock.Token(); told && e.Event == "released" {
+			if told = told || e.Event == "granted" && data.Token == fmt.Sprint(lock.Token()); told && e.Event == "released" {
 				return enough
 			}
 			return nil
