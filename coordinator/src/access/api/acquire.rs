@@ -72,6 +72,8 @@ pub struct Acquired {
     /// Queue positions in the order of the requested locks; [`QueuePosition::Deadlock`] and
     /// [`QueuePosition::LimitIs`] are refusals instead.
     pub positions: Vec<QueuePosition>,
+    /// This request found a lock taken. A repeated request that finds the earlier one's grant does not know.
+    pub contended: bool,
 }
 
 impl AcquireOptions {
@@ -153,10 +155,11 @@ impl Api {
             For::Lease(secret) => (secret.clone(), false),
             For::New(ttl_ms) => (self.open(caller, *ttl_ms).await?.secret, true),
         };
-        let mut moves_left = MOVES_MAX;
+        let (mut moves_left, mut contended) = (MOVES_MAX, false);
         let reached = loop {
             let call = Call::new(self, caller);
-            let mut attempt = Attempted { call, secret: &secret, is_new, begun, parts };
+            let contended = &mut contended;
+            let mut attempt = Attempted { call, secret: &secret, is_new, begun, parts, contended };
             let reached = attempt.run(&options, &id).await;
             if decides!("lease-stays-on-connection", !attempt.call.has_moved() || moves_left == 0) {
                 break reached;
@@ -174,7 +177,8 @@ impl Api {
         assert!(lease.session == secret.session, "the positions are those of the lease that was shown");
         let secret = (is_new && !is_without_position).then_some(secret);
         let (lease, valid_for_ms) = (lease.session, lease.ttl_ms);
-        Ok(Acquired { lease, secret, request_id: id.as_str().to_owned(), valid_for_ms, positions })
+        let request_id = id.as_str().to_owned();
+        Ok(Acquired { lease, secret, request_id, valid_for_ms, positions, contended })
     }
 
     pub(super) fn waiting(&self, caller: &Caller) -> Result<Waiting<'_>, Refusal> {
@@ -209,6 +213,8 @@ struct Attempted<'a> {
     is_new: bool,
     begun: Instant,
     parts: &'a [Part],
+    /// Set when a lock is taken; outlives a move to another connection.
+    contended: &'a mut bool,
 }
 
 impl Attempted<'_> {
@@ -257,6 +263,7 @@ impl Attempted<'_> {
             unreachable!("an acquire answers with positions: {outcome:?}");
         };
         assert!(positions.len() == self.parts.len(), "there is a position for each lock");
+        *self.contended |= positions.iter().any(|at| matches!(at, QueuePosition::Waiting { .. }));
         positions.into_iter().map(admitted).collect()
     }
 }

@@ -96,6 +96,7 @@ fn encode(
     let is_shown = has_claim || locks.is_some();
     let acquired = AcquiredDocument {
         asked: asked_of(questions),
+        contended: acquired.contended && position.state == PositionState::Held,
         lease: is_shown.then(|| acquired.lease.to_string()),
         locks,
         position,
@@ -323,6 +324,9 @@ pub(super) struct AcquiredDocument {
     /// Newest question for each lock of the lease, for `held`. Absent: no questions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) asked: Vec<AskedDocument>,
+    /// Whether this request waited, for `held`. Absent: the grant came at once, or to an earlier request.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) contended: bool,
     /// Lease with the queue positions, for `held` and `waiting`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) lease: Option<String>,
