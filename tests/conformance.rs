@@ -24,9 +24,9 @@ const USAGE: i32 = 64;
 const TTL: Duration = Duration::from_secs(6);
 /// For a step that must come true.
 const PATIENCE: Duration = Duration::from_secs(60);
-const VERSION: u64 = 4;
-/// Fields of steps that are about what stands before the nodes, or about a language.
-const OF_CLIENTS: [&str; 4] = ["through", "before", "throws", "outside_ms"];
+const VERSION: u64 = 5;
+/// Fields of steps that are about what stands before the nodes, about a language, or about its observers.
+const OF_CLIENTS: [&str; 5] = ["through", "before", "throws", "outside_ms", "observed"];
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A lease with its keep-alive.

@@ -120,7 +120,7 @@ async fn the_client_for_typescript_does_what_all_clients_must_do() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_client_for_typescript_passes_its_own_tests() {
     let Some(mut node) = node() else { return };
-    node.args(["--test", "tests/client.test.js", "tests/abuse.test.js"]);
+    node.args(["--test", "tests/client.test.js", "tests/abuse.test.js", "tests/observer.test.js"]);
     let said = run(node).await;
     assert_eq!(said.code, 0, "{}{}", said.out, said.err);
     assert!(said.out.contains("# fail 0"), "{}", said.out);

@@ -18,7 +18,9 @@ type Election struct {
 	cluster *Cluster
 	path    string
 	lock    string
-	err     error
+	// As observers get it.
+	name string
+	err  error
 }
 
 // Leader is who leads an election.
@@ -35,16 +37,18 @@ type Leader struct {
 func (c *Cluster) Election(name string) *Election {
 	path, err := address(name)
 	return &Election{
-		cluster: c, path: "/v1/elections/" + url.PathEscape(name), lock: "/v1/locks/@elections/" + path, err: err,
+		cluster: c, path: "/v1/elections/" + url.PathEscape(name), lock: "/v1/locks/@elections/" + path,
+		name: "@elections/" + name, err: err,
 	}
 }
 
-// Candidate makes a handle of the lead: Lock campaigns, Unlock resigns. Others see value. Only Owner and
-// OnWaiting of the options count.
+// Candidate makes a handle of the lead: Lock campaigns, Unlock resigns. Others see value. Owner,
+// OnWaiting and MetricsName of the options count.
 func (e *Election) Candidate(value string, options Options) *Lock {
 	l := &Lock{
 		cluster: e.cluster, ask: e.path + "/campaign", body: map[string]any{}, free: []string{e.path + "/resign"},
 		verify: []string{e.lock + "/verify"}, again: true, onWaiting: options.OnWaiting, err: e.err,
+		name: e.name, metricsName: options.MetricsName,
 	}
 	put(l.body, "value", value)
 	put(l.body, "owner", options.Owner)

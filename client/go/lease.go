@@ -29,6 +29,8 @@ type lease struct {
 	// When what it holds is taken away.
 	revoked time.Duration
 	heard   heard
+	// Of what it holds.
+	measured *measure
 	// ended is cancelled when it is over, or must be taken to be.
 	ended context.Context
 	end   context.CancelFunc
@@ -70,9 +72,32 @@ func (l *lease) until() time.Duration {
 // lost looks at the clock, so it is right also when the goroutine had no time to run.
 func (l *lease) lost() bool {
 	if now() >= l.until() {
-		l.end()
+		l.lose()
 	}
 	return l.ended.Err() != nil
+}
+
+func (l *lease) lose() {
+	l.endHold(Lost)
+	l.end()
+}
+
+// measureHold begins when the lock is held.
+func (l *lease) measureHold(m *measure) {
+	l.mutex.Lock()
+	l.measured = m
+	l.mutex.Unlock()
+	if l.lost() {
+		l.endHold(Lost)
+	}
+}
+
+// endHold ends a hold that has not ended: in the past, if the lease has ended while the program stood still.
+func (l *lease) endHold(outcome Outcome) {
+	l.mutex.Lock()
+	m, at := l.measured, shortest(now(), l.deadline)
+	l.mutex.Unlock()
+	m.endHold(outcome, at)
 }
 
 // giveBack frees everything of it. When no node answers, it ends by itself.
@@ -120,7 +145,7 @@ func (l *lease) ask(sent time.Duration) {
 		return
 	}
 	if found.Status == http.StatusNotFound {
-		l.end()
+		l.lose()
 		return
 	}
 	l.hear(found, sent)

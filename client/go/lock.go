@@ -36,6 +36,8 @@ type Lock struct {
 	again     bool
 	onWaiting func(int)
 	err       error
+	// For the observer.
+	name, metricsName string
 
 	mutex sync.Mutex
 	inUse bool
@@ -79,7 +81,10 @@ func (c *Cluster) Locks(parts []Part, options Options) *Lock {
 
 func (c *Cluster) locks(parts []Part, options Options) *Lock {
 	l := &Lock{cluster: c, body: map[string]any{}, onWaiting: options.OnWaiting}
+	l.metricsName = options.MetricsName
+	var names []string
 	for _, part := range parts {
+		names = append(names, part.Name)
 		path, err := address(part.Name)
 		if err != nil {
 			l.err = err
@@ -87,6 +92,7 @@ func (c *Cluster) locks(parts []Part, options Options) *Lock {
 		l.free = append(l.free, "/v1/locks/"+path+"/release")
 		l.verify = append(l.verify, "/v1/locks/"+path+"/verify")
 	}
+	l.name = strings.Join(names, ", ")
 	put(l.body, "owner", options.Owner)
 	put(l.body, "label", options.Label)
 	return l
@@ -140,36 +146,41 @@ func (l *Lock) take(ctx context.Context, waits bool) error {
 		l.inUse, l.held = false, taken
 	}()
 	var err error
-	taken, err = l.attempt(ctx, waits)
+	taken, err = l.attempt(ctx, waits, l.cluster.measure(ctx, l))
 	return err
 }
 
-func (l *Lock) attempt(ctx context.Context, waits bool) (*held, error) {
+var errPanicked = errors.New("rowlock: OnWaiting has panicked")
+
+func (l *Lock) attempt(ctx context.Context, waits bool, m *measure) (*held, error) {
 	until := forever
 	if !waits {
 		until = now() + atOnce
 	}
 	lease, err := openLease(ctx, l.cluster.transport, l.cluster.ttl, until)
 	if err != nil {
+		m.endWait(ctx, err)
 		return nil, err
 	}
-	isHeld := false
+	err = errPanicked
 	defer func() {
-		if !isHeld {
+		m.endWait(ctx, err)
+		if err != nil {
 			lease.giveBack()
+		} else {
+			lease.measureHold(m)
 		}
 	}()
 	// The lease is opened meanwhile: an earlier release of these locks costs no round trip.
 	l.cluster.transport.behind(ctx, l.free, until)
-	taken, err := l.await(ctx, lease, waits, until)
-	if err != nil {
+	var taken *held
+	if taken, err = l.await(ctx, lease, m, waits, until); err != nil {
 		return nil, err
 	}
-	isHeld = true
 	return taken, nil
 }
 
-func (l *Lock) await(ctx context.Context, lease *lease, waits bool, until time.Duration) (*held, error) {
+func (l *Lock) await(ctx context.Context, lease *lease, m *measure, waits bool, until time.Duration) (*held, error) {
 	body := map[string]any{"secret": lease.secret, "request_id": requestID()}
 	for key, value := range l.body {
 		body[key] = value
@@ -202,6 +213,7 @@ func (l *Lock) await(ctx context.Context, lease *lease, waits bool, until time.D
 		if err != nil {
 			return nil, err
 		}
+		m.answered(found)
 		if found.State == "gone" && l.again {
 			body["request_id"] = requestID()
 			pause(ctx, roundPause)
@@ -386,6 +398,7 @@ func (l *Lock) letGo() *letGone {
 	}
 	l.held.isLetGo = true
 	taken := &letGone{l, l.held, l.held.lease.until(), l.held.lease.lost()}
+	l.held.lease.endHold(Released)
 	l.held.lease.stop()
 	// Nobody may go on relying on it from here on.
 	l.held.lease.end()

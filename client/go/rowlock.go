@@ -30,12 +30,16 @@ type Config struct {
 	// OnUnreleased gets each release of Lock.UnlockLater that has failed: ErrLost where the lock was not held any more.
 	// nil: a line of the standard logger.
 	OnUnreleased func(lock string, err error)
+	// Observer gets the waits and holds; nil: none does.
+	Observer Observer
 }
 
 // Cluster is a cluster as its client sees it. It is safe for concurrent use.
 type Cluster struct {
 	transport *transport
 	ttl       time.Duration
+	observer  Observer
+	names     names
 }
 
 // New makes a client. Nothing is sent before a lock is asked for.
@@ -51,7 +55,7 @@ func New(config Config) (*Cluster, error) {
 	if ttl < time.Millisecond {
 		return nil, fmt.Errorf("rowlock: not the time of a lease: %v", ttl)
 	}
-	return &Cluster{transport: transport, ttl: ttl}, nil
+	return &Cluster{transport: transport, ttl: ttl, observer: config.Observer}, nil
 }
 
 // Flush waits for the releases of Lock.UnlockLater that are under way, until ctx ends: before the end of the program,
@@ -83,6 +87,8 @@ type Options struct {
 	Label string
 	// OnWaiting is called with the position in the queue each time the cluster tells it.
 	OnWaiting func(position int)
+	// MetricsName is what the observer gets as the name: one of a few, not of one for each lock. Empty: "default".
+	MetricsName string
 }
 
 // Part is one of several locks that are taken together.

@@ -52,6 +52,7 @@ type answer struct {
 	TTLMs      int64   `json:"ttl_ms"`
 	ValidForMs int64   `json:"valid_for_ms"`
 	State      string  `json:"state"`
+	Contended  bool    `json:"contended"`
 	Token      string  `json:"token"`
 	Position   int     `json:"position"`
 	Holder     *Holder `json:"holder"`

@@ -1,6 +1,7 @@
 """The same for asyncio. Requests run in threads: the standard library has no HTTP for asyncio."""
 
 import asyncio
+import contextvars
 from concurrent.futures import Future
 import threading
 from types import TracebackType
@@ -24,7 +25,9 @@ async def _in_thread(work: Callable[[], T]) -> T:
         else:
             future.set_result(result)
 
-    threading.Thread(target=run, daemon=True).start()
+    # With the caller's context: a span of an observer is a child of the caller's.
+    context = contextvars.copy_context()
+    threading.Thread(target=lambda: context.run(run), daemon=True).start()
     result = asyncio.wrap_future(future)
     # The error of work that nobody waits for any more is no news.
     result.add_done_callback(lambda done: done.cancelled() or done.exception())

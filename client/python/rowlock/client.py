@@ -13,6 +13,7 @@ from urllib.parse import quote, unquote
 from .errors import Busy, LeaseOver, Refused, RowlockError, Stale, TimedOut
 from .fence import HEADER
 from .lease import Lease
+from .observer import Measure, Names, Observer
 from .question import Heard, Question, ask
 from .transport import ANSWER_MAX, Json, Transport, is_text, is_token, now
 
@@ -46,7 +47,7 @@ class Rowlock:
     such as that of a gateway, stands before that of each request.
 
     `token` goes into `Authorization: Bearer`; `tls` is for `https://`; `ttl` is the time of leases in
-    seconds, after which the locks of a program that has died are free.
+    seconds, after which the locks of a program that has died are free. `observer` gets the waits and holds.
     """
 
     def __init__(
@@ -56,11 +57,13 @@ class Rowlock:
         token: Optional[str] = None,
         tls: Optional[ssl.SSLContext] = None,
         ttl: float = 10.0,
+        observer: Optional[Observer] = None,
     ) -> None:
         if not 0.001 <= ttl <= TTL_MAX:
             raise ValueError(f"not the time of a lease in seconds: {ttl}")
         self._transport = Transport(urls, token, tls)
         self._ttl = ttl
+        self._observer, self._names = observer, Names()
 
     def lock(
         self,
@@ -75,6 +78,7 @@ class Rowlock:
         on_waiting: Optional[OnWaiting] = None,
         on_asked: Optional[OnAsked] = None,
         keep_alive: bool = True,
+        metrics_name: Optional[str] = None,
     ) -> "Lock":
         """The lock of this name, whose levels are separated by slashes; nothing happens before `acquire` or `with`.
 
@@ -82,11 +86,16 @@ class Rowlock:
         without end, 0 takes no place in the queue; it is kept also where nodes do not answer. `mode` is
         "exclusive", "shared" or "permits". `on_waiting` is called with the position in the queue, and
         `on_asked`, in a thread of its own, with each question to the holder (`Guard.asked`). Without `keep_alive`
-        no thread keeps the lock once it is held: call `Guard.keep_alive` in time.
+        no thread keeps the lock once it is held: call `Guard.keep_alive` in time. `metrics_name` is what the
+        observer gets as the name: one of a few ("orders"), not of one for each lock; "default" without it.
         """
         asked = {"mode": mode, "permits": permits, "limit": limit, "owner": owner, "label": label}
         body = {key: value for key, value in asked.items() if value is not None}
-        return Lock(self._transport, self._ttl, name, timeout, body, on_waiting, on_asked, keep_alive)
+        lock = Lock(self._transport, self._ttl, name, timeout, body, on_waiting, on_asked, keep_alive)
+        observer, bounded = self._observer, self._names.bound(metrics_name)
+        if observer is not None:
+            lock._measure = lambda began: Measure(observer, bounded, name, began)
+        return lock
 
     def flush(self, timeout: Optional[float] = None) -> bool:
         """Waits for the releases that nothing waits for (`Guard.release_later`, the end of `with`), for `timeout` seconds
@@ -125,6 +134,8 @@ class Lock:
         self._keeps = keep_alive
         self._path = LOCKS + quote(name)
         self._body, self._on_waiting, self._on_asked = body, on_waiting, on_asked
+        # Begins to measure an attempt from a moment of `now`, for the observer.
+        self._measure: Callable[[float], Optional[Measure]] = lambda _: None
         self._guard: Optional[Guard] = None
         self._attempt: Optional[Attempt] = None
 
@@ -167,7 +178,10 @@ class Attempt:
         self._transport, self._ttl, self._timeout = lock._transport, lock._ttl, lock._timeout
         self._path, self._body, self._keeps = lock._path, lock._body, lock._keeps
         self._on_waiting, self._on_asked = lock._on_waiting, lock._on_asked
-        self._until = INFINITE if self._timeout is None else now() + (self._timeout or AT_ONCE)
+        self._began, self._measure = now(), lock._measure
+        self._measured: Optional[Measure] = None
+        self._is_aborted = False
+        self._until = INFINITE if self._timeout is None else self._began + (self._timeout or AT_ONCE)
         self._lock = threading.Lock()
         # Set when the result is not wanted any more. Invariant: a lease that is opened later is ended at once.
         self._over = threading.Event()
@@ -177,22 +191,33 @@ class Attempt:
 
     def finish(self) -> "Guard":
         """Waits for the end, until the timeout."""
+        self._measured = measured = self._measure(self._began)
         try:
-            threading.Thread(target=self._run, name="rowlock attempt", daemon=True).start()
-            while True:
-                news = self._next()
-                if isinstance(news, Guard):
-                    return news
-                if isinstance(news, BaseException):
-                    raise news
-                if self._on_waiting is not None:
-                    self._on_waiting(news)
-        except BaseException:
+            guard = self._wait()
+        except BaseException as error:
+            if measured is not None:
+                measured.end_wait(error, self._is_aborted)
             self._give_up()
             raise
+        if measured is not None:
+            measured.end_wait(None, False)
+            guard._observe(measured)
+        return guard
+
+    def _wait(self) -> "Guard":
+        threading.Thread(target=self._run, name="rowlock attempt", daemon=True).start()
+        while True:
+            news = self._next()
+            if isinstance(news, Guard):
+                return news
+            if isinstance(news, BaseException):
+                raise news
+            if self._on_waiting is not None:
+                self._on_waiting(news)
 
     def abort(self) -> None:
         """Ends `finish`, also one that has not begun, with `LeaseOver`. Gives back what was taken."""
+        self._is_aborted = True
         self._news.put(LeaseOver("the attempt was aborted"))
         self._give_up()
 
@@ -258,6 +283,8 @@ class Attempt:
                 # The lease's own thread may have moved its deadline meanwhile.
                 continue
             state = answer.get("state")
+            if self._measured is not None and (state == "waiting" or answer.get("contended") is True):
+                self._measured.contended = True
             if status == 404 or state == "gone":
                 raise LeaseOver("the place in the queue was taken away")
             if state == "held":
@@ -287,9 +314,20 @@ class Guard:
         self._transport, self._path, self._lease = transport, path, lease
         self._text: str = answer["token"]
         self._released = False
+        self._measured: Optional[Measure] = None
         self._heard, self._on_asked = Heard(self._text), on_asked
         lease.hears = self._hear
         lease.hear(answer.get("asked"), now())
+
+    def _observe(self, measured: Measure) -> None:
+        self._measured, self._lease.on_end = measured, self._end_hold
+        if self._lease.lost:
+            self._end_hold("lost")
+
+    def _end_hold(self, outcome: str) -> None:
+        # A hold in the past: the lease may have ended while the program stood still. A fork has no hold.
+        if self._measured is not None and not self._lease.is_inherited:
+            self._measured.end_hold(outcome, min(now(), self._lease.deadline))
 
     def _hear(self, said: Any) -> Optional[float]:
         question = self._heard.hear(said)
@@ -376,6 +414,7 @@ class Guard:
     def _let_go(self) -> bool:
         if self._released or self._lease.is_inherited:
             return False
+        self._end_hold("lost" if self._lease.lost else "released")
         self._released = True
         self._lease.silence()
         return True

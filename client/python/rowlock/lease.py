@@ -37,6 +37,8 @@ class Lease:
         self._revoked = float("inf")
         # Gets the field `asked` of each answer, and must not block; gives the seconds until the lock is taken away.
         self.hears: Callable[[Any], Optional[float]] = lambda _: None
+        # Gets "released" or "lost", perhaps more than once.
+        self.on_end: Callable[[str], None] = lambda _: None
         self._ended = threading.Event()
         self._stop = threading.Event()
         self._ending = threading.Lock()
@@ -59,7 +61,12 @@ class Lease:
     @property
     def lost(self) -> bool:
         """Whether it is over, or must be taken to be. Right also when the thread had no time to run."""
-        return self.is_inherited or self._ended.is_set() or now() >= self._deadline
+        if self.is_inherited or self._ended.is_set():
+            return True
+        if now() < self._deadline:
+            return False
+        self.on_end("lost")
+        return True
 
     def wait_lost(self, timeout: Optional[float] = None) -> bool:
         """Waits until the lease is lost or given back, for `timeout` seconds at most; whether it is."""
@@ -94,6 +101,7 @@ class Lease:
         if self.is_inherited:
             return
         self._stop.set()
+        self.on_end("lost" if self.lost else "released")
         self._ended.set()
         with self._ending:
             work, self._giving_back = self._giving_back, None
@@ -130,6 +138,11 @@ class Lease:
                 break
             due = sent + self.ttl / 3
             self._ask(sent)
+        self._lose()
+
+    def _lose(self) -> None:
+        if not self._ended.is_set():
+            self.on_end("lost")
         self._ended.set()
 
     def _ask(self, sent: float) -> None:
@@ -142,7 +155,7 @@ class Lease:
             # No node, or a refusal: what is known of the lease holds until its deadline.
             return
         if status == 404:
-            self._ended.set()
+            self._lose()
         elif not self.lost:
             # Invariant: a deadline that has passed is never moved, and none lies further ahead than the lease's time.
             valid = min(answer["valid_for_ms"] / 1000, self.ttl)

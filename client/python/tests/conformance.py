@@ -12,14 +12,14 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from rowlock import AsyncRowlock, Busy, Fence, LeaseOver, Refused, Rowlock, Stale, TimedOut  # noqa: E402
+from rowlock import AsyncRowlock, Busy, Fence, LeaseOver, Observer, Refused, Rowlock, Stale, TimedOut  # noqa: E402
 
 SCENARIOS = HERE.parent.parent / "conformance.json"
 # Seconds of a lease: short, but longer than the pauses of a busy machine.
 TTL = 6.0
 # Seconds for a step that must come true.
 PATIENCE = 60.0
-VERSION = 4
+VERSION = 5
 # Where a gateway answers as the first level of the path says; None: the scenarios that need it are left out.
 GATEWAY = os.environ.get("ROWLOCK_GATEWAY")
 
@@ -41,6 +41,23 @@ def name_of(prefix, step):
     return f"{prefix}/{step['lock']}" if "lock" in step else f"/locks/{prefix}/{step['path']}"
 
 
+class Seen(Observer):
+    """What an observer has got."""
+
+    def __init__(self):
+        self.in_progress, self.wait, self.hold = 0, None, None
+
+    def waiting(self, name, lock):
+        self.in_progress += 1
+
+    def waited(self, wait):
+        self.in_progress -= 1
+        self.wait = wait
+
+    def held(self, hold):
+        self.hold = hold
+
+
 class Attempt:
     """An attempt in a thread."""
 
@@ -53,7 +70,7 @@ class Attempt:
         self.throws = step.get("throws")
         timeout = step["timeout_ms"] / 1000
         modes = {key: step[key] for key in ("mode", "permits", "limit") if key in step}
-        self.client = client or Rowlock(clients_urls(urls, step), ttl=TTL)
+        self.client = client or Rowlock(clients_urls(urls, step), ttl=TTL, observer=Seen())
         self.aborted = False
         self.thread = threading.Thread(target=self.run, daemon=True)
         try:
@@ -90,6 +107,22 @@ class Attempt:
             return "aborted" if self.aborted else repr(error)
         kinds = {Busy: "busy", TimedOut: "timeout", Thrown: "thrown", asyncio.TimeoutError: "aborted"}
         return kinds.get(type(error), repr(error))
+
+    def check(self, expected):
+        """Compares what the client's observer has got."""
+        seen, until = self.client._observer, time.monotonic() + PATIENCE
+        while "hold" in expected and seen.hold is None and time.monotonic() < until:
+            time.sleep(0.01)
+        found = {"waiting": seen.in_progress}
+        if seen.wait is not None:
+            found.update(wait=seen.wait.outcome, contended=seen.wait.contended)
+        if seen.hold is not None:
+            found.update(hold=seen.hold.outcome)
+        for field, event in (("waited_ms", seen.wait), ("held_ms", seen.hold)):
+            if field in expected:
+                assert expected[field] <= event.seconds * 1000, event
+                assert event.seconds <= time.monotonic() - self.began, event
+        assert all(found[key] == value for key, value in expected.items() if key in found), found
 
     def finish(self, step):
         if self.thread.ident is not None:
@@ -149,7 +182,9 @@ def run(urls, scenario, prefix):
         elif do == "lost":
             assert one.guard.wait_lost(PATIENCE) and one.guard.lost, f"{scenario['name']}: {step}"
         elif do == "pause":
-            time.sleep(step["leases"] * TTL)
+            time.sleep(step["ms"] / 1000 if "ms" in step else step["leases"] * TTL)
+        elif do == "observed":
+            one.check(step["observed"])
         elif do == "fence":
             token = int(step["token"]) if "token" in step else one.guard.token
             expect(step, fences.setdefault(step["resource"], Fence()).check(token))

@@ -1,5 +1,6 @@
 //! Configuration of a client.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,6 +10,7 @@ use rowlock_proto::path::{self, PathError};
 use crate::client::Client;
 use crate::connect_error::{ConfigError, ConnectError};
 use crate::limits::CREDENTIAL_BYTES;
+use crate::observer::{Observed, Observer};
 use crate::session::SessionTicket;
 use crate::settings::{Credential, PreferLeader, QueueNames};
 #[cfg(feature = "tls")]
@@ -43,6 +45,7 @@ pub struct ClientBuilder {
     pub(crate) allow_plaintext_passwords: bool,
     pub(crate) cluster_id: Option<ClusterId>,
     pub(crate) ticket: Option<SessionTicket>,
+    pub(crate) observer: Observed,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<Tls>,
 }
@@ -63,6 +66,7 @@ impl Default for ClientBuilder {
             allow_plaintext_passwords: false,
             cluster_id: None,
             ticket: None,
+            observer: Observed::default(),
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -156,6 +160,13 @@ impl ClientBuilder {
     #[must_use]
     pub fn take_over(mut self, ticket: SessionTicket) -> Self {
         self.ticket = Some(ticket);
+        self
+    }
+
+    /// Sets the observer of the client's waits and holds (default: none).
+    #[must_use]
+    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.observer = Observed(Some(observer));
         self
     }
 

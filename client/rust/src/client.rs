@@ -19,6 +19,7 @@ use crate::connect_error::{ConfigError, ConnectError};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::limits::{CREDENTIAL_BYTES, LOCK_SLOTS, OUTSTANDING_REQUESTS};
+use crate::observer::Metering;
 use crate::path;
 use crate::servers::Servers;
 use crate::session::core::{Core, SessionClosed};
@@ -57,6 +58,7 @@ struct Inner {
     config: ClientBuilder,
     /// Table of the recipe that shares state between its handles.
     shared_table: OnceLock<Arc<dyn Any + Send + Sync>>,
+    metering: Metering,
 }
 
 impl Drop for Inner {
@@ -149,7 +151,8 @@ impl Client {
         let lock_slots = Arc::new(Semaphore::new(LOCK_SLOTS));
         let connect_timeout = config.connect_timeout;
         let shared_table = OnceLock::new();
-        let inner = Arc::new(Inner { core, shared, admission, lock_slots, config, shared_table });
+        let metering = Metering::new(&config.observer);
+        let inner = Arc::new(Inner { core, shared, admission, lock_slots, config, shared_table, metering });
         let client = Client { inner, patience: None };
         let mut vitals = client.watch_vitals();
         let opened = vitals.wait_for(|vitals| vitals.attachments > 0 || vitals.ending.is_some());
@@ -305,6 +308,10 @@ impl Client {
             .send(Action::Auth(credential, signal))
             .map_err(|SessionClosed| self.inner.shared.ended())?;
         answered.await.unwrap_or_else(|_| Err(self.inner.shared.ended()))
+    }
+
+    pub(crate) fn metering(&self) -> &Metering {
+        &self.inner.metering
     }
 
     pub(crate) fn config(&self) -> &ClientBuilder {

@@ -80,7 +80,10 @@
 //! | [`Client::semaphore`] | permits, one or many at a time; the servers keep their number |
 //! | [`Client::lock_all`] | several mutexes in one step, without deadlocks |
 //!
-//! # Tracing
+//! # Metrics and tracing
+//!
+//! An [`Observer`] gets the length of each wait and hold, with a name of few values that the request carries
+//! ([`LockRequest::metrics_name`]). docs/monitoring.md has the names that all clients share.
 //!
 //! Taking a lock is a span of the crate `tracing` (`rowlock.acquire`, level debug) with the fields `lock`,
 //! `locks` (the number of locks), `token` and `position` (the first position in the queue), a child of the
@@ -108,6 +111,7 @@ mod environment;
 mod error;
 mod fence;
 mod limits;
+mod observer;
 mod party;
 mod path;
 mod recipes;
@@ -126,6 +130,7 @@ pub use connect_error::{AttemptError, ConfigError, ConnectError};
 pub use duration::{ParseDurationError, parse_duration};
 pub use error::{Error, Kept, LockLost, LostReason, NameError, ReleaseError};
 pub use fence::{Entered, Fence, StaleToken};
+pub use observer::{Hold, HoldOutcome, Observer, Wait, WaitOutcome};
 pub use party::Party;
 pub use recipes::counter::AtomicCounter;
 pub use recipes::double_barrier::{DoubleBarrier, Membership};

@@ -11,6 +11,9 @@ pub(crate) const OUTSTANDING_REQUESTS: usize = 4096;
 /// bounds the work that drops leave to the session task.
 pub(crate) const LOCK_SLOTS: usize = 65_536;
 
+/// Names for metrics of a session; further names count as `other`.
+pub(crate) const METRICS_NAMES: usize = 100;
+
 /// Bytes of a request, unless the server announces another limit: ZooKeeper's `jute.maxbuffer` by default. A
 /// longer request fails with [`crate::Error::TooLarge`], since servers would close the connection.
 pub(crate) const REQUEST_BYTES: usize = rowlock_proto::frame::DEFAULT_MAX_BYTES;

@@ -24,29 +24,33 @@ const WAIT_MIN = 50;
 
 /**
  * @param {import("./transport.js").Transport} transport @param {number} ttlMs @param {Asked} asked
- * @param {{ timeoutMs?: number, signal?: AbortSignal, onWaiting?: (position: number) => void }} options
+ * @param {import("./index.js").AttemptOptions} options @param {import("./observer.js").Measure} measure
  * @returns {Promise<Guard>}
  */
-export async function attempt(transport, ttlMs, asked, { timeoutMs, signal, onWaiting }) {
+export async function attempt(transport, ttlMs, asked, options, measure) {
+  const { timeoutMs, signal } = options;
   const until = timeoutMs === undefined ? Infinity : now() + (timeoutMs || AT_ONCE);
-  const lease = await Lease.open(transport, ttlMs, until, signal);
+  /** @type {Lease | undefined} */
+  let lease;
   try {
+    lease = await Lease.open(transport, ttlMs, until, signal);
     // The lease is opened meanwhile: an earlier release of this lock costs no round trip.
     await transport.behind(asked.free, until, signal);
-    return await ask(transport, lease, asked, until, { timeoutMs, signal, onWaiting });
+    return await ask(transport, lease, asked, until, options, measure);
   } catch (error) {
-    await lease.end();
+    measure.fail(error, signal);
+    await lease?.end();
     throw error;
   }
 }
 
 /**
  * @param {import("./transport.js").Transport} transport @param {Lease} lease @param {Asked} asked
- * @param {number} until
- * @param {{ timeoutMs?: number, signal?: AbortSignal, onWaiting?: (position: number) => void }} options
+ * @param {number} until @param {import("./index.js").AttemptOptions} options
+ * @param {import("./observer.js").Measure} measure
  * @returns {Promise<Guard>}
  */
-async function ask(transport, lease, asked, until, { timeoutMs, signal, onWaiting }) {
+async function ask(transport, lease, asked, until, { timeoutMs, signal, onWaiting }, measure) {
   const defined = Object.entries(asked.body).filter(([, value]) => value !== undefined);
   let id = requestId();
   for (;;) {
@@ -68,6 +72,7 @@ async function ask(transport, lease, asked, until, { timeoutMs, signal, onWaitin
     });
     if (!said) continue;
     const { status, answer } = said;
+    measure.contended ||= answer.state === "waiting" || answer.contended === true;
     if (answer.state === "gone" && asked.again && !lease.lost) {
       id = requestId();
       await pause(PAUSE, signal);
@@ -78,7 +83,8 @@ async function ask(transport, lease, asked, until, { timeoutMs, signal, onWaitin
     if (answer.state === "held") {
       signal?.throwIfAborted();
       if (lease.lost) throw new LeaseOver("the lease has ended before the answer came");
-      return new Guard(transport, lease, asked, answer);
+      measure.grant();
+      return new Guard(transport, lease, asked, answer, measure);
     }
     onWaiting?.(answer.position);
   }

@@ -10,13 +10,18 @@ import { ANSWER_MAX, PAUSE, address, isText } from "./transport.js";
 const WAIT = 30_000;
 
 export class Election {
-  #transport; #ttlMs; #path; #lock;
+  #transport; #ttlMs; #path; #lock; #name; #metering;
 
-  /** @param {import("./transport.js").Transport} transport @param {number} ttlMs @param {string} name */
-  constructor(transport, ttlMs, name) {
+  /**
+   * @param {import("./transport.js").Transport} transport @param {number} ttlMs @param {string} name
+   * @param {import("./observer.js").Metering} metering
+   */
+  constructor(transport, ttlMs, name, metering) {
     if (name === "." || name === "..") throw new TypeError(`not a name: ${name}`);
     this.#transport = transport;
     this.#ttlMs = ttlMs;
+    this.#name = name;
+    this.#metering = metering;
     this.#path = `/v1/elections/${encodeURIComponent(name)}`;
     this.#lock = `/v1/locks/@elections/${address(name)}`;
   }
@@ -28,7 +33,8 @@ export class Election {
       ask: `${this.#path}/campaign`, free: `${this.#path}/resign`, verify: `${this.#lock}/verify`,
       body: { value, owner }, again: true,
     };
-    return attempt(this.#transport, this.#ttlMs, asked, options);
+    const measure = this.#metering.begin(options.metricsName, `@elections/${this.#name}`);
+    return attempt(this.#transport, this.#ttlMs, asked, options, measure);
   }
 
   /**

@@ -1,7 +1,7 @@
 /** What is held. */
 
 import { now } from "./clock.js";
-import { Refused, RowlockError, Stale } from "./errors.js";
+import { LeaseOver, Refused, RowlockError, Stale } from "./errors.js";
 import { FENCE_HEADER, strict } from "./fence.js";
 import { Heard } from "./question.js";
 import { ANSWER_MAX, isText, requestId } from "./transport.js";
@@ -18,15 +18,17 @@ const STALE = "the token does not hold the lock any more: only an earlier copy o
 
 /** A lock that is held, or the lead of an election. */
 export class Guard {
-  #transport; #lease; #target; #text; #heard; #released = false;
+  #transport; #lease; #target; #text; #heard; #measure; #released = false;
   #over = new AbortController();
   #asked = new AbortController();
 
   /**
    * @param {import("./transport.js").Transport} transport @param {import("./lease.js").Lease} lease
    * @param {import("./attempt.js").Asked} target @param {Record<string, any>} answer
+   * @param {import("./observer.js").Measure} measure Of a hold that has begun.
    */
-  constructor(transport, lease, target, answer) {
+  constructor(transport, lease, target, answer, measure) {
+    this.#measure = measure;
     this.#transport = transport;
     this.#lease = lease;
     this.#target = target;
@@ -41,6 +43,9 @@ export class Guard {
 
   /** @param {unknown} reason */
   #end(reason) {
+    // A hold in the past: the lease may have ended while the program stood still.
+    const ago = Math.max(0, now() - this.#lease.deadline);
+    this.#measure.endHold(reason instanceof LeaseOver ? "lost" : "released", ago);
     if (!this.#over.signal.aborted) this.#over.abort(reason);
   }
 

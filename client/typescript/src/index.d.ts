@@ -57,6 +57,41 @@ export interface RowlockOptions {
   fetch?: typeof fetch;
   /** Gets each release without a caller that has failed. Left out: a warning on the console. */
   onUnreleased?: (lock: string, error: Error) => void;
+  /** Gets the waits and holds. Of OpenTelemetry: `otelObserver` of `rowlock/otel`. */
+  observer?: Observer;
+}
+
+/** Gets the waits and holds of a client. What it throws is a warning on the console. */
+export interface Observer {
+  /** An acquire begins; `waited` follows in any case. `name` is the metrics name. */
+  waiting?(name: string, lock: string): void;
+  /** An acquire has ended. */
+  waited?(wait: Wait): void;
+  /** A hold has ended. */
+  held?(hold: Hold): void;
+}
+
+/** An acquire that has ended. */
+export interface Wait {
+  /** The metrics name. */
+  readonly name: string;
+  /** The lock itself: for spans, not for metrics. */
+  readonly lock: string;
+  /** Whether the lock was found taken; false also where no node has said so. */
+  readonly contended: boolean;
+  /** `lost` is the position in the queue. */
+  readonly outcome: "granted" | "busy" | "timed_out" | "lost" | "canceled" | "refused" | "failed";
+  /** From the call to its end. */
+  readonly seconds: number;
+}
+
+/** A hold that has ended. */
+export interface Hold {
+  readonly name: string;
+  readonly lock: string;
+  readonly outcome: "released" | "lost";
+  /** From the grant to the release or the loss. */
+  readonly seconds: number;
 }
 
 export interface AttemptOptions {
@@ -68,6 +103,8 @@ export interface AttemptOptions {
   onWaiting?: (position: number) => void;
   /** For deadlock detection: attempts of one owner are one program's that does one thing at a time. */
   owner?: string;
+  /** What the observer gets as the name: one of a few, not of one for each lock; "default" if it is left out. */
+  metricsName?: string;
 }
 
 export interface LockOptions extends AttemptOptions {

@@ -5,6 +5,7 @@ import { now } from "./clock.js";
 import { Election } from "./election.js";
 import { Refused } from "./errors.js";
 import { during } from "./guard.js";
+import { Metering } from "./observer.js";
 import { isAsked } from "./question.js";
 import { ANSWER_MAX, Transport, address } from "./transport.js";
 import { watch } from "./watch.js";
@@ -16,13 +17,14 @@ export { FENCE_HEADER, Fence, fenceHeader } from "./fence.js";
 const TTL_MAX = 36_500 * 86_400_000;
 
 export class Rowlock {
-  #transport; #ttlMs;
+  #transport; #ttlMs; #metering;
 
   /** @param {string | readonly string[]} urls @param {import("./index.js").RowlockOptions} [options] */
-  constructor(urls, { token, ttlMs = 10_000, fetch, onUnreleased } = {}) {
+  constructor(urls, { token, ttlMs = 10_000, fetch, onUnreleased, observer } = {}) {
     if (!(ttlMs >= 1 && ttlMs <= TTL_MAX)) throw new RangeError(`not the time of a lease in milliseconds: ${ttlMs}`);
     this.#transport = new Transport(urls, token, fetch, onUnreleased);
     this.#ttlMs = ttlMs;
+    this.#metering = new Metering(observer);
   }
 
   /** @param {string} name @param {import("./index.js").LockOptions} [options] */
@@ -33,7 +35,7 @@ export class Rowlock {
       ask: `${path}/acquire`, free: `${path}/release`, verify: `${path}/verify`,
       body: { mode, permits, limit, owner, label }, again: false,
     };
-    return attempt(this.#transport, this.#ttlMs, asked, options);
+    return attempt(this.#transport, this.#ttlMs, asked, options, this.#metering.begin(options.metricsName, name));
   }
 
   /**
@@ -61,7 +63,7 @@ export class Rowlock {
 
   /** @param {string} name */
   election(name) {
-    return new Election(this.#transport, this.#ttlMs, name);
+    return new Election(this.#transport, this.#ttlMs, name, this.#metering);
   }
 
   /** @param {import("./index.js").WatchOptions} [options] */

@@ -15,7 +15,7 @@ const HERE = new URL(".", import.meta.url);
 const TTL = 6000;
 /** Milliseconds for a step that must come true. */
 const PATIENCE = 60_000;
-const VERSION = 4;
+const VERSION = 5;
 /** Where a gateway answers as the first level of the path says; without it, the scenarios that need it are left out. */
 const GATEWAY = process.env.ROWLOCK_GATEWAY;
 const THROWN = Symbol("thrown");
@@ -41,7 +41,15 @@ function nameOf(prefix, { lock, path, units }) {
 }
 
 class Attempt {
-  constructor(urls, prefix, step, client = new Rowlock(clientsUrls(urls, step), { ttlMs: TTL })) {
+  constructor(urls, prefix, step, before) {
+    // What its observer has got.
+    this.seen = { waiting: 0 };
+    const observer = {
+      waiting: () => this.seen.waiting++,
+      waited: (wait) => (this.seen.waiting--, (this.seen.wait = wait)),
+      held: (hold) => (this.seen.hold = hold),
+    };
+    const client = before ?? new Rowlock(clientsUrls(urls, step), { ttlMs: TTL, observer });
     this.client = client;
     this.outcome = undefined;
     this.began = performance.now();
@@ -124,7 +132,15 @@ const STEPS = {
     return asked.reason.reason;
   },
   unasked: ({ guard }) => assert.deepEqual([guard.question, guard.asked.aborted], [null, false]),
-  pause: (_, step) => pause(step.leases * TTL),
+  pause: (_, step) => pause(step.ms ?? step.leases * TTL),
+  observed: ({ seen: { waiting, wait, hold }, began }, { observed: { waited_ms: waited = 0, held_ms: held = 0, ...expected } }) => {
+    const found = { waiting, wait: wait?.outcome, contended: wait?.contended, hold: hold?.outcome };
+    for (const [field, value] of Object.entries(expected)) assert.equal(found[field], value, field);
+    for (const [least, event] of [[waited, wait], [held, hold]]) {
+      const ms = event ? event.seconds * 1000 : 0;
+      assert.ok(least <= ms && ms <= performance.now() - began, JSON.stringify(event));
+    }
+  },
   tokens_rise: (_, step, { attempts }) => {
     const tokens = step.of.map((name) => attempts[name].guard.token);
     assert.ok(tokens.every((token, at) => at === 0 || tokens[at - 1] < token), `${tokens}`);

@@ -1,11 +1,20 @@
 /** Compiled and not run: what a program in TypeScript writes. */
 
-import { Busy, FENCE_HEADER, Fence, Refused, Rowlock, Stale, fenceHeader, type Guard, type Leader, type LockOptions, type Question } from "rowlock";
+import { otelObserver } from "rowlock/otel";
+import { Busy, FENCE_HEADER, Fence, Refused, Rowlock, Stale, fenceHeader, type Guard, type Leader, type LockOptions, type Observer, type Question, type Wait } from "rowlock";
 
-const options: LockOptions = { timeoutMs: 5000, mode: "permits", permits: 1, limit: 3, label: "a" };
+const options: LockOptions = { timeoutMs: 5000, mode: "permits", permits: 1, limit: 3, label: "a", metricsName: "a" };
+
+export const observers: Observer[] = [
+  { waited: ({ outcome, seconds }: Wait) => console.log(outcome === "granted" ? seconds.toFixed() : outcome) },
+  otelObserver({
+    meter: { createHistogram: () => ({ record: () => {} }), createUpDownCounter: () => ({ add: () => {} }) },
+    tracer: { startSpan: (name, options) => ({ end: (at) => console.log(name, options?.startTime, at) }) },
+  }),
+];
 
 export async function uses(signal: AbortSignal): Promise<number> {
-  const cluster = new Rowlock(["http://127.0.0.1:8481"], { token: "t", ttlMs: 5000, onUnreleased: (lock, error) => console.error(lock, error.message) });
+  const cluster = new Rowlock(["http://127.0.0.1:8481"], { token: "t", ttlMs: 5000, observer: observers[0], onUnreleased: (lock, error) => console.error(lock, error.message) });
   const length: number = await cluster.withLock("a/b", options, async (guard) => guard.token.toString().length);
   const guard: Guard = await cluster.lock("a", { signal, onWaiting: (position) => position.toFixed() });
   const token: bigint = guard.token;

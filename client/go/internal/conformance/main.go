@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	version = 4
+	version = 5
 	// Of a lease: short, but longer than the pauses of a busy machine.
 	ttl = 6 * time.Second
 	// For a step that must come true.
@@ -36,7 +36,8 @@ type step struct {
 	Limit              int
 	TimeoutMs          int64 `json:"timeout_ms"`
 	Expect             any
-	Leases             int64
+	Leases, Ms         int64
+	Observed           *expected
 	Resource, Token    string
 	Reason             string
 	WithinMs           int64 `json:"within_ms"`
@@ -61,8 +62,62 @@ type scenarios struct {
 	}
 }
 
+// expected is what an observer is to have got.
+type expected struct {
+	Waiting   *int
+	Wait      rowlock.Outcome
+	Contended *bool
+	WaitedMs  int64 `json:"waited_ms"`
+	Hold      rowlock.Outcome
+	HeldMs    int64 `json:"held_ms"`
+}
+
+// seen is what it has got.
+type seen struct {
+	mutex   sync.Mutex
+	waiting int
+	wait    rowlock.Wait
+	hold    rowlock.Hold
+}
+
+func (s *seen) Waiting(context.Context, string, string) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.waiting++
+}
+
+func (s *seen) Waited(_ context.Context, wait rowlock.Wait) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.waiting--
+	s.wait = wait
+}
+
+func (s *seen) Held(hold rowlock.Hold) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.hold = hold
+}
+
+func (s *seen) check(wanted *expected, most time.Duration) error {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	waited, held := time.Duration(wanted.WaitedMs)*time.Millisecond, time.Duration(wanted.HeldMs)*time.Millisecond
+	isRight := (wanted.Waiting == nil || *wanted.Waiting == s.waiting) &&
+		(wanted.Wait == "" || wanted.Wait == s.wait.Outcome) &&
+		(wanted.Contended == nil || *wanted.Contended == s.wait.Contended) &&
+		(wanted.Hold == "" || wanted.Hold == s.hold.Outcome) &&
+		waited <= s.wait.Waited && s.wait.Waited <= most && held <= s.hold.Held && s.hold.Held <= most
+	if !isRight {
+		return fmt.Errorf("it got %d, %+v, %+v", s.waiting, s.wait, s.hold)
+	}
+	return nil
+}
+
 type attempt struct {
 	client  *rowlock.Cluster
+	seen    *seen
+	began   time.Time
 	lock    *rowlock.Lock
 	abort   context.CancelFunc
 	waiting chan struct{}
@@ -80,7 +135,11 @@ func check(err error) {
 }
 
 func client(urls string) *rowlock.Cluster {
-	cluster, err := rowlock.New(rowlock.Config{URLs: strings.Split(urls, ","), TTL: ttl})
+	return observed(urls, nil)
+}
+
+func observed(urls string, observer rowlock.Observer) *rowlock.Cluster {
+	cluster, err := rowlock.New(rowlock.Config{URLs: strings.Split(urls, ","), TTL: ttl, Observer: observer})
 	check(err)
 	return cluster
 }
@@ -97,7 +156,7 @@ func soon(done <-chan struct{}) bool {
 
 // begin starts an attempt, by the client of the attempt before if there is one.
 func begin(urls, prefix string, s step, before *attempt) *attempt {
-	a := &attempt{waiting: make(chan struct{}), done: make(chan struct{})}
+	a := &attempt{waiting: make(chan struct{}), done: make(chan struct{}), seen: &seen{}, began: time.Now()}
 	var once sync.Once
 	name := prefix + "/" + s.Lock
 	if s.Path != "" {
@@ -117,7 +176,7 @@ func begin(urls, prefix string, s step, before *attempt) *attempt {
 	case s.Before != "":
 		urls = gateway + "/" + s.Before + "," + urls
 	}
-	if a.client = client(urls); before != nil {
+	if a.client = observed(urls, a.seen); before != nil {
 		a.client = before.client
 	}
 	a.lock = a.client.Lock(name, rowlock.Options{
@@ -279,7 +338,9 @@ func perform(a *attempt, s step, all *state) (any, error) {
 			return nil, errors.New("it is not told")
 		}
 	case "pause":
-		time.Sleep(time.Duration(s.Leases) * ttl)
+		time.Sleep(time.Duration(s.Leases)*ttl + time.Duration(s.Ms)*time.Millisecond)
+	case "observed":
+		return nil, a.seen.check(s.Observed, time.Since(a.began))
 	case "tokens_rise":
 		last := uint64(0)
 		for _, name := range s.Of {

@@ -41,6 +41,7 @@ impl<G: Granted + Hold> LockRequest<G> {
     calls! { "LockRequest" {
         with fn label(label: impl Into<String>) -> Self;
         with fn meta(meta: impl Into<String>) -> Self;
+        with fn metrics_name(name: impl Into<String>) -> Self;
         with fn lock_delay(delay: Duration) -> Self;
         with fn min_hold(least: Duration) -> Self;
         with fn min_hold_lapses() -> Self;

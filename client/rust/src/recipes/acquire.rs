@@ -18,6 +18,7 @@ use super::{served, watched};
 use crate::client::Client;
 use crate::error::{Error, NameError};
 use crate::limits::LOCKS_AT_ONCE;
+use crate::observer::{WaitMeasure, WaitOutcome};
 
 #[derive(Clone, Debug)]
 pub(crate) struct LockSpec {
@@ -38,6 +39,7 @@ pub(crate) struct Terms {
     pub lock_delay: Duration,
     pub min_hold: Duration,
     pub min_hold_lapses: bool,
+    pub metrics_name: Option<String>,
 }
 
 impl Terms {
@@ -50,6 +52,7 @@ impl Terms {
             lock_delay: Duration::ZERO,
             min_hold: Duration::ZERO,
             min_hold_lapses: false,
+            metrics_name: None,
         }
     }
 
@@ -80,16 +83,21 @@ pub(crate) struct Progress {
     pub wakeups: u32,
     pub position: Option<usize>,
     pub holder: Option<String>,
+    measure: Option<WaitMeasure>,
 }
 
 impl Progress {
-    pub(crate) fn new() -> Self {
-        Progress { started: time::now(), entered_at: None, wakeups: 0, position: None, holder: None }
+    pub(crate) fn new(measure: Option<WaitMeasure>) -> Self {
+        let started = time::now();
+        Progress { started, entered_at: None, wakeups: 0, position: None, holder: None, measure }
     }
 
     pub(crate) fn stand(&mut self, lock: &str, position: usize, holder: Option<String>) {
         tracing::debug!(lock, position, holder, "waiting");
         self.entered_at.get_or_insert(position);
+        if let Some(measure) = &mut self.measure {
+            measure.contend();
+        }
         self.position = Some(position);
         self.holder = holder;
     }
@@ -102,8 +110,25 @@ impl Progress {
         }
     }
 
-    pub(crate) fn timeout(self) -> Error {
-        Error::Timeout { position: self.position, holder: self.holder }
+    pub(crate) fn timeout(&mut self) -> Error {
+        Error::Timeout { position: self.position, holder: self.holder.take() }
+    }
+
+    /// Ends the measure of the wait, and begins that of the hold.
+    pub(crate) fn end(
+        &mut self,
+        mut acquired: Result<Option<Vec<Guard>>, Error>,
+    ) -> Result<Option<Vec<Guard>>, Error> {
+        let Some(measure) = &mut self.measure else { return acquired };
+        let hold = measure.end(match &acquired {
+            Ok(Some(_)) => WaitOutcome::Granted,
+            Ok(None) => WaitOutcome::Busy,
+            Err(error) => WaitOutcome::of(error),
+        });
+        if let Ok(Some(guards)) = &mut acquired {
+            guards.iter_mut().for_each(|guard| guard.observe(Some(hold.clone())));
+        }
+        acquired
     }
 }
 

@@ -19,6 +19,7 @@ use super::sentinel;
 use super::served::{self, Served};
 use crate::client::Client;
 use crate::error::{Error, LockLost, LostReason, ReleaseError};
+use crate::observer::{HoldMeasure, ObservedHold};
 use crate::session::lock_states::{LockState, LockStateCell};
 use crate::transaction::Transaction;
 
@@ -61,6 +62,7 @@ struct GuardState {
     max_hold: Option<Duration>,
     loss: Loss,
     sentinels: Vec<Task<()>>,
+    observed: Option<ObservedHold>,
 }
 
 /// Our queue znode, by the keeper of the queue.
@@ -105,8 +107,26 @@ impl Guard {
         tracing::debug!(path, token = %claim.token, position = stats.position, waited = ?stats.waited, "granted");
         let sentinels = sentinel::post(client, &seat, &claim, &loss, max_hold.map(|most| (since, most)));
         let (client, seat) = (client.clone(), Some(seat));
-        let held = GuardState { client, seat, claim, kind, stats, since, max_hold, loss, sentinels };
+        let observed = None;
+        let held =
+            GuardState { client, seat, claim, kind, stats, since, max_hold, loss, sentinels, observed };
         Ok(Guard { held: Box::new(held) })
+    }
+
+    /// Lets this guard end an observed hold.
+    pub(super) fn observe(&mut self, hold: Option<Arc<HoldMeasure>>) {
+        self.held.observed = hold.map(|hold| ObservedHold::new(hold, self.loss()));
+    }
+
+    /// Takes the observed hold, for the guard that takes the place of this one.
+    pub(super) fn take_hold(&mut self) -> Option<Arc<HoldMeasure>> {
+        self.held.observed.take().map(ObservedHold::detach)
+    }
+
+    fn end_hold(&mut self) {
+        if let Some(observed) = self.held.observed.take() {
+            observed.end(self.is_held());
+        }
     }
 
     /// Fencing token of the grant, larger than the token of every earlier holder of this lock: the zxid of
@@ -268,6 +288,7 @@ impl Guard {
     /// The release goes on in the background when the future is dropped.
     pub async fn release(mut self) -> Result<(), ReleaseError> {
         self.stop_watching();
+        self.end_hold();
         if !self.is_held() {
             return Err(ReleaseError::NotHeld);
         }
@@ -334,6 +355,7 @@ impl Guard {
         }
         match self.held.seat.take() {
             Some(Seat::Served(place)) => {
+                self.end_hold();
                 self.held.loss.declare(LostReason::Released);
                 Some((self.held.claim.clone(), place))
             }
@@ -352,6 +374,7 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         self.stop_watching();
+        self.end_hold();
         // After a loss the place may be gone, or another one than the guard's: the drop leaves the queue.
         if self.is_held()
             && let Some(Seat::Served(place)) = &mut self.held.seat

@@ -105,6 +105,21 @@ impl Loss {
         }
     }
 
+    /// Waits until the lock may be lost, or is certain for longer than until `deadline`.
+    pub(crate) async fn wait_for_news(&self, deadline: Option<Instant>) {
+        let mut vitals = self.shared.watch_vitals();
+        let mut state = self.cell.watch();
+        if self.valid_until() != deadline {
+            return;
+        }
+        tokio::select! {
+            biased;
+            _ = vitals.changed() => {}
+            _ = state.changed() => {}
+            () = time::sleep_until(time::next_clock_check(deadline.unwrap_or_else(time::now))) => {}
+        }
+    }
+
     /// Runs `work` during the hold; drops `work` at the moment of the loss.
     ///
     /// # Errors

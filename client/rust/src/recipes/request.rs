@@ -13,6 +13,7 @@ use super::names::Kind;
 use super::site::Site;
 use crate::client::Client;
 use crate::error::Error;
+use crate::observer::WaitMeasure;
 
 mod sealed {
     use super::Guard;
@@ -101,6 +102,13 @@ impl<G: Granted> LockRequest<G> {
         self
     }
 
+    /// Sets the name that the [`crate::Observer`] gets (default: `default`): one of a few, such as `orders`,
+    /// and not one for each lock. A session has at most 100; further names count as `other`.
+    pub fn metrics_name(mut self, name: impl Into<String>) -> Self {
+        self.terms.metrics_name = Some(name.into());
+        self
+    }
+
     /// Adds text for people: the number of a job, a link.
     pub fn meta(mut self, meta: impl Into<String>) -> Self {
         self.terms.meta = meta.into();
@@ -181,21 +189,28 @@ impl<G: Granted> LockRequest<G> {
     /// The server assigns the queue position while handling the first request, in the order of the session.
     pub async fn lock(&self) -> Result<G, Error> {
         let wanted = self.wanted()?;
-        let mut progress = Progress::new();
+        let mut progress = Progress::new(self.measure(wanted));
         if self.patience == Some(Duration::ZERO) {
-            let granted = acquire(&self.client, wanted, &self.terms, false, &mut progress).await?;
-            return granted.map(G::of).ok_or_else(|| progress.timeout());
+            let acquired = acquire(&self.client, wanted, &self.terms, false, &mut progress).await;
+            return progress.end(acquired)?.map(G::of).ok_or_else(|| progress.timeout());
         }
         let attempt = acquire(&self.client, wanted, &self.terms, true, &mut progress);
-        let granted = match self.patience {
-            None => attempt.await?,
+        let acquired = match self.patience {
+            None => attempt.await,
             Some(patience) => match time::timeout_at(time::now() + patience, attempt).await {
-                Ok(granted) => granted?,
-                Err(_) => return Err(progress.timeout()),
+                Ok(acquired) => acquired,
+                Err(_) => Err(progress.timeout()),
             },
         };
         // Who waits is never told that the lock is busy.
-        granted.map(G::of).ok_or(Error::Protocol("busy, although we wait"))
+        progress.end(acquired)?.map(G::of).ok_or(Error::Protocol("busy, although we wait"))
+    }
+
+    fn measure(&self, wanted: &[LockSpec]) -> Option<WaitMeasure> {
+        self.client.metering().begin(self.terms.metrics_name.as_deref(), || {
+            let paths: Vec<&str> = wanted.iter().map(|wanted| self.client.within(&wanted.lock)).collect();
+            paths.join(", ")
+        })
     }
 
     /// Returns an owned future of [`LockRequest::lock`], to store or spawn. A future that was polled and is
@@ -223,7 +238,8 @@ impl<G: Granted> LockRequest<G> {
     /// The cancel safety of [`LockRequest::lock`].
     pub async fn try_lock(&self) -> Result<Option<G>, Error> {
         let wanted = self.wanted()?;
-        let granted = acquire(&self.client, wanted, &self.terms, false, &mut Progress::new()).await?;
-        Ok(granted.map(G::of))
+        let mut progress = Progress::new(self.measure(wanted));
+        let acquired = acquire(&self.client, wanted, &self.terms, false, &mut progress).await;
+        Ok(progress.end(acquired)?.map(G::of))
     }
 }

@@ -311,9 +311,12 @@ async fn upgrade(mut guard: Guard) -> Result<Guard, Kept<Guard>> {
     next.expect();
     let cell = LockStateCell::new();
     let ungranted_at = Some(time::now());
+    // The old place ends; the hold does not.
+    let hold = guard.take_hold();
     let held = match convert(&guard, Kind::Write, prefix, vec![cell.clone()]).await {
         Ok(claim) => claim,
         Err(error) => {
+            guard.observe(hold);
             if matches!(error, Error::NotHeld | Error::Busy) {
                 next.forget();
             }
@@ -331,7 +334,10 @@ async fn upgrade(mut guard: Guard) -> Result<Guard, Kept<Guard>> {
     let (stats, max_hold) = (guard.wait_stats(), guard.max_hold());
     let grant = Grant { claim: held, kind: Kind::Write, cell: cell.clone(), stats, max_hold, ungranted_at };
     match Guard::new(guard.client(), Seat::Served(next), grant) {
-        Ok(upgraded) => Ok(upgraded),
+        Ok(mut upgraded) => {
+            upgraded.observe(hold);
+            Ok(upgraded)
+        }
         // The new place is lost already, by force or with the session. So is the old one.
         Err(error) => {
             let reason = if let LockState::Lost(reason) = cell.get() { reason } else { LostReason::Deleted };
@@ -423,11 +429,14 @@ async fn downgrade_by_watches(mut guard: Guard) -> Result<Guard, Kept<Guard>> {
 /// Leaves the guard's queue znode in favor of the new znode. `None`: the session has ended.
 async fn swap(guard: &mut Guard, place: Place, claim: Claim, kind: Kind) -> Option<Guard> {
     let Some(Seat::Watched(old)) = guard.seat_mut().take() else { return None };
+    let hold = guard.take_hold();
     guard.loss().declare(LostReason::Released);
     old.leave().await.ok()?;
     let cell = LockStateCell::new();
     cell.advance(LockState::Held { since: time::now() });
     let (stats, max_hold) = (guard.wait_stats(), guard.max_hold());
     let grant = Grant { claim, kind, cell, stats, max_hold, ungranted_at: None };
-    Guard::new(guard.client(), Seat::Watched(place), grant).ok()
+    let mut swapped = Guard::new(guard.client(), Seat::Watched(place), grant).ok()?;
+    swapped.observe(hold);
+    Some(swapped)
 }

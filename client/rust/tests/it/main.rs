@@ -20,6 +20,7 @@ mod hazards;
 mod kinds;
 mod latch;
 mod mutex;
+mod observer;
 mod plaintext;
 mod questions;
 mod reentrant;

@@ -14,11 +14,11 @@ public final class Election {
     private final String path;
     private final LockRequest candidacy;
 
-    Election(Transport transport, long ttl, String name) {
+    Election(Transport transport, long ttl, Metering metering, String name) {
         path = "/v1/elections/" + Fence.encoded(name).replace("/", "%2F");
         var verify = Part.exclusive("@elections/" + name).address() + "/verify";
-        candidacy = new LockRequest(transport, ttl, new LockRequest.Target(
-            path + "/campaign", List.of(path + "/resign"), List.of(verify), Map.of(), true));
+        candidacy = new LockRequest(transport, ttl, metering, new LockRequest.Target(
+            "@elections/" + name, path + "/campaign", List.of(path + "/resign"), List.of(verify), Map.of(), true));
     }
 
     /**

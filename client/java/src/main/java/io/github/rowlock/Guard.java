@@ -27,17 +27,27 @@ public final class Guard implements AutoCloseable {
     private final CompletableFuture<Void> lost = new CompletableFuture<>();
     private final CompletableFuture<Question> asked = new CompletableFuture<>();
     private final Heard heard;
+    private final Metering.Measure measure;
 
-    /** {@code answer} says that all of it is held. */
-    Guard(Lease lease, LockRequest.Target target, List<Long> tokens, Answer answer) {
+    /** {@code answer} says that all of it is held; {@code measure} is that of a hold that has begun. */
+    Guard(Lease lease, LockRequest.Target target, List<Long> tokens, Answer answer, Metering.Measure measure) {
         this.lease = lease;
+        this.measure = measure;
         this.target = target;
         this.tokens = List.copyOf(tokens);
         heard = new Heard(this.tokens);
-        lease.ended.whenComplete((none, error) -> lost.complete(null));
+        lease.ended.whenComplete((none, error) -> {
+            endHold(LockObserver.Outcome.LOST);
+            lost.complete(null);
+        });
         lost.whenComplete((none, error) ->
             asked.completeExceptionally(new LeaseOverException("the lock is lost or released, and was not asked for")));
         lease.listen(this::hear, answer);
+    }
+
+    /** In the past, if the lease has ended while the program stood still. */
+    private void endHold(LockObserver.Outcome outcome) {
+        measure.endHold(outcome, Math.min(Clock.now(), lease.deadline()));
     }
 
     private long hear(List<?> said) {
@@ -163,6 +173,7 @@ public final class Guard implements AutoCloseable {
         if (isReleased.getAndSet(true)) {
             return null;
         }
+        endHold(wasLost ? LockObserver.Outcome.LOST : LockObserver.Outcome.RELEASED);
         lease.silence();
         lost.completeAsync(() -> null, lease.transport.workers);
         return new Release(wasLost);

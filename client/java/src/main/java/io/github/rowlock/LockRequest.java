@@ -28,33 +28,43 @@ public final class LockRequest {
     private static final long WAIT_MIN = 50 * Transport.MILLISECOND;
     private static final SecureRandom RANDOM = new SecureRandom();
 
-    /** Where a request goes: it is asked for, given back and verified, in the order of the tokens. */
-    record Target(String ask, List<String> release, List<String> verify, Map<String, Object> body, boolean again) {
+    /** Where a request goes: it is asked for, given back and verified, in the order of the tokens. Observers get the name. */
+    record Target(
+        String name, String ask, List<String> release, List<String> verify, Map<String, Object> body, boolean again
+    ) {
+    }
+
+    /** What a request has beside its body. */
+    private record Options(Duration timeout, IntConsumer onWaiting, String metricsName) {
     }
 
     final Transport transport;
     private final long ttl;
+    private final Metering metering;
     private final Target target;
-    private final Duration timeout;
-    private final IntConsumer onWaiting;
+    private final Options options;
 
-    LockRequest(Transport transport, long ttl, Target target) {
-        this(transport, ttl, target, null, position -> { });
+    LockRequest(Transport transport, long ttl, Metering metering, Target target) {
+        this(transport, ttl, metering, target, new Options(null, position -> { }, null));
     }
 
-    private LockRequest(Transport transport, long ttl, Target target, Duration timeout, IntConsumer onWaiting) {
+    private LockRequest(Transport transport, long ttl, Metering metering, Target target, Options options) {
         this.transport = transport;
         this.ttl = ttl;
+        this.metering = metering;
         this.target = target;
-        this.timeout = timeout;
-        this.onWaiting = onWaiting;
+        this.options = options;
+    }
+
+    private LockRequest with(Options changed) {
+        return new LockRequest(transport, ttl, metering, target, changed);
     }
 
     LockRequest with(String field, Object value) {
         var body = new LinkedHashMap<>(target.body);
         body.put(field, value);
-        var changed = new Target(target.ask, target.release, target.verify, body, target.again);
-        return new LockRequest(transport, ttl, changed, timeout, onWaiting);
+        var changed = new Target(target.name, target.ask, target.release, target.verify, body, target.again);
+        return new LockRequest(transport, ttl, metering, changed, options);
     }
 
     /**
@@ -106,7 +116,7 @@ public final class LockRequest {
      * @return the request
      */
     public LockRequest timeout(Duration timeout) {
-        return new LockRequest(transport, ttl, target, timeout, onWaiting);
+        return with(new Options(timeout, options.onWaiting, options.metricsName));
     }
 
     /**
@@ -116,7 +126,18 @@ public final class LockRequest {
      * @return the request
      */
     public LockRequest onWaiting(IntConsumer onWaiting) {
-        return new LockRequest(transport, ttl, target, timeout, onWaiting);
+        return with(new Options(options.timeout, onWaiting, options.metricsName));
+    }
+
+    /**
+     * What a {@link LockObserver} gets as the name.
+     *
+     * @param metricsName one of a few, such as {@code orders}, not of one for each lock; {@code default} if it is left
+     *     out. A client has at most 100; those beyond count as {@code other}
+     * @return the request
+     */
+    public LockRequest metricsName(String metricsName) {
+        return with(new Options(options.timeout, options.onWaiting, metricsName));
     }
 
     /**
@@ -196,9 +217,11 @@ public final class LockRequest {
 
     /** One attempt: it makes a lease, asks until it is told, and leaves no place behind. */
     private final class Attempt {
+        private final Duration timeout = options.timeout;
         private final boolean isWaiting = timeout == null || !timeout.isZero();
         private final long until = timeout == null ? Transport.FOREVER
             : Clock.now() + (timeout.isZero() ? AT_ONCE : Math.max(1, nanos(timeout)));
+        private final Metering.Measure measure = metering.begin(options.metricsName, target.name);
         private final Result result = new Result();
         /** The guard or the error with which this attempt completes its result. Any other is a program's. */
         private volatile Object outcome;
@@ -225,6 +248,8 @@ public final class LockRequest {
         }
 
         private void giveUp() {
+            measure.endWait(LockObserver.Outcome.CANCELED);
+            measure.endHold(LockObserver.Outcome.RELEASED, Clock.now());
             if (current != null) {
                 current.cancel(true);
             }
@@ -275,6 +300,7 @@ public final class LockRequest {
         private void fail(Throwable error) {
             var known = error instanceof CompletionException && error.getCause() != null ? error.getCause() : error;
             outcome = known;
+            measure.endWait(Metering.outcome(known));
             if (lease == null) {
                 transport.workers.execute(() -> result.completeExceptionally(known));
             } else {
@@ -333,6 +359,7 @@ public final class LockRequest {
 
         private void judge(Answer answer) {
             var state = answer.text("state");
+            measure.answered(answer);
             if ("gone".equals(state) && target.again && !lease.isLost()) {
                 requestId = requestId();
                 transport.after(Transport.PAUSE, this::ask);
@@ -345,7 +372,7 @@ public final class LockRequest {
             } else {
                 var position = answer.number("position");
                 if (position != null) {
-                    onWaiting.accept(position.intValue());
+                    options.onWaiting.accept(position.intValue());
                 }
                 ask();
             }
@@ -356,12 +383,13 @@ public final class LockRequest {
                 fail(new LeaseOverException("the lease has ended before the answer came"));
                 return;
             }
-            var guard = new Guard(lease, target, tokens(answer), answer);
+            measure.endWait(LockObserver.Outcome.GRANTED);
+            var guard = new Guard(lease, target, tokens(answer), answer, measure);
             outcome = guard;
             transport.workers.execute(() -> {
                 if (!result.complete(guard)) {
                     // The program has completed it meanwhile.
-                    lease.end();
+                    giveUp();
                 }
             });
         }

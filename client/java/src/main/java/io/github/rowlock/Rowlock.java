@@ -16,6 +16,7 @@ import java.util.function.BiConsumer;
 public final class Rowlock {
     private final Transport transport;
     private final long ttl;
+    private final Metering metering;
 
     private Rowlock(Builder builder) {
         var nodes = new ArrayList<URI>();
@@ -27,6 +28,7 @@ public final class Rowlock {
         }
         transport = new Transport(List.copyOf(nodes), builder.token, builder.http, builder.onUnreleased);
         ttl = builder.ttl.toNanos();
+        metering = new Metering(builder.observer);
     }
 
     /**
@@ -58,6 +60,7 @@ public final class Rowlock {
         private Duration ttl = Duration.ofSeconds(10);
         private HttpClient http;
         private BiConsumer<String, RowlockException> onUnreleased;
+        private LockObserver observer;
 
         private Builder(String urls) {
             this.urls = List.of(urls.split(","));
@@ -112,6 +115,17 @@ public final class Rowlock {
             return this;
         }
 
+        /**
+         * Gets the waits and holds of the client.
+         *
+         * @param observer null: nothing is measured
+         * @return this
+         */
+        public Builder observer(LockObserver observer) {
+            this.observer = observer;
+            return this;
+        }
+
         /** {@return the client; nothing is sent yet} */
         public Rowlock build() {
             return new Rowlock(this);
@@ -126,8 +140,8 @@ public final class Rowlock {
      */
     public LockRequest lock(String name) {
         var address = Part.exclusive(name).address();
-        return new LockRequest(transport, ttl, new LockRequest.Target(
-            address + "/acquire", List.of(address + "/release"), List.of(address + "/verify"), Map.of(), false));
+        return new LockRequest(transport, ttl, metering, new LockRequest.Target(
+            name, address + "/acquire", List.of(address + "/release"), List.of(address + "/verify"), Map.of(), false));
     }
 
     /**
@@ -140,8 +154,9 @@ public final class Rowlock {
         var bodies = parts.stream().map(part -> part.body(true)).toList();
         var release = parts.stream().map(part -> part.address() + "/release").toList();
         var verify = parts.stream().map(part -> part.address() + "/verify").toList();
-        return new LockRequest(transport, ttl, new LockRequest.Target(
-            "/v1/locks/acquire", release, verify, Map.of("locks", bodies), false));
+        var names = String.join(", ", parts.stream().map(Part::lock).toList());
+        return new LockRequest(transport, ttl, metering, new LockRequest.Target(
+            names, "/v1/locks/acquire", release, verify, Map.of("locks", bodies), false));
     }
 
     /**
@@ -204,7 +219,7 @@ public final class Rowlock {
      * @return to stand for, or to look at
      */
     public Election election(String name) {
-        return new Election(transport, ttl, name);
+        return new Election(transport, ttl, metering, name);
     }
 
     /**

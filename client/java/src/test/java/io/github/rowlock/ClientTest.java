@@ -31,7 +31,7 @@ import java.util.function.BooleanSupplier;
 public final class ClientTest {
     private static final long TTL_MS = 60_000;
     /** Of leases whose end is waited for: short, but seconds longer than a slow machine needs for a request. */
-    private static final long SHORT_MS = 9_000;
+    static final long SHORT_MS = 9_000;
     private static final String HELD = held(TTL_MS);
 
     private ClientTest() {
@@ -105,7 +105,7 @@ public final class ClientTest {
         return "{\"state\":\"held\",\"token\":\"9007199254740993\",\"valid_for_ms\":" + ttlMs + "}";
     }
 
-    private static Script works(long ttlMs) {
+    static Script works(long ttlMs) {
         return (path, body, count) -> {
             if (path.equals("/v1/leases")) {
                 return new Said(201, "{\"lease\":\"0x1\",\"secret\":\"s\",\"ttl_ms\":" + ttlMs + "}");
@@ -500,7 +500,7 @@ public final class ClientTest {
         attemptKeepsItsRequestIdAtTheNextNode();
         var threads = Executors.newCachedThreadPool();
         var runs = new TreeMap<String, Future<?>>();
-        for (var tests : List.of(ClientTest.class, AbuseTest.class, ReleaseTest.class)) {
+        for (var tests : List.of(ClientTest.class, AbuseTest.class, ObserverTest.class, ReleaseTest.class)) {
             for (var method : tests.getDeclaredMethods()) {
                 if (isTest(method)) {
                     runs.put(method.getName(), threads.submit(() -> method.invoke(null)));

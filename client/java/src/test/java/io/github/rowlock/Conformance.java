@@ -25,7 +25,7 @@ public final class Conformance {
     private static final Duration TTL = Duration.ofSeconds(6);
     /** Seconds for a step that must come true. */
     private static final long PATIENCE = 60;
-    private static final long VERSION = 4;
+    private static final long VERSION = 5;
 
     /** Where a gateway answers as the first level of the path says; null: the scenarios that need it are left out. */
     private static final String GATEWAY = System.getenv("ROWLOCK_GATEWAY");
@@ -38,17 +38,17 @@ public final class Conformance {
     }
 
     private Rowlock client() {
-        return client(Map.of());
+        return client(Map.of(), null);
     }
 
-    private Rowlock client(Map<?, ?> step) {
+    private Rowlock client(Map<?, ?> step, LockObserver observer) {
         var its = urls;
         if (step.get("through") != null) {
             its = GATEWAY + "/" + step.get("through");
         } else if (step.get("before") != null) {
             its = GATEWAY + "/" + step.get("before") + "," + urls;
         }
-        return Rowlock.builder(its).ttl(TTL).build();
+        return Rowlock.builder(its).ttl(TTL).observer(observer).build();
     }
 
     private static final class Thrown extends Error {
@@ -78,7 +78,42 @@ public final class Conformance {
         }
     }
 
+    /** What an observer has got. */
+    private static final class Seen implements LockObserver {
+        private final Map<String, Object> found = new HashMap<>(Map.of("waiting", 0L));
+
+        @Override
+        public synchronized void waiting(String name, String lock) {
+            found.merge("waiting", 1L, (one, other) -> (Long) one + (Long) other);
+        }
+
+        @Override
+        public synchronized void waited(Wait wait) {
+            found.merge("waiting", -1L, (one, other) -> (Long) one + (Long) other);
+            found.put("wait", wait.outcome().text());
+            found.put("contended", wait.contended());
+            found.put("waited_ms", wait.waited().toMillis());
+        }
+
+        @Override
+        public synchronized void held(Hold hold) {
+            found.put("hold", hold.outcome().text());
+            found.put("held_ms", hold.held().toMillis());
+        }
+
+        synchronized void check(Map<?, ?> expected, long mostMs) {
+            expected.forEach((field, value) -> Conformance.check(field.toString().endsWith("_ms")
+                ? (Long) value <= (Long) found.get(field) && (Long) found.get(field) <= mostMs
+                : value.equals(found.get(field)), found));
+        }
+
+        synchronized boolean has(String field) {
+            return found.containsKey(field);
+        }
+    }
+
     private final class Attempt {
+        final Seen seen = new Seen();
         final CompletableFuture<Void> waits = new CompletableFuture<>();
         final CompletableFuture<Guard> taken;
         final long began = Clock.now();
@@ -88,7 +123,7 @@ public final class Conformance {
 
         /** By the client of the attempt before, if there is one. */
         Attempt(Map<?, ?> step, Attempt before) {
-            client = before != null ? before.client : client(step);
+            client = before != null ? before.client : client(step, seen);
             CompletableFuture<Guard> begun;
             try {
                 var request = client.lock(name(step)).timeout(Duration.ofMillis((Long) step.get("timeout_ms")))
@@ -207,7 +242,13 @@ public final class Conformance {
                 check(one.guard().isLost(), "not lost");
                 return null;
             case "pause":
-                Thread.sleep((Long) step.get("leases") * TTL.toMillis());
+                Thread.sleep(step.get("ms") instanceof Long ms ? ms : (Long) step.get("leases") * TTL.toMillis());
+                return null;
+            case "observed":
+                var expected = (Map<?, ?>) step.get("observed");
+                // The loss of a lock is told in another thread.
+                ClientTest.waitFor(() -> !expected.containsKey("hold") || one.seen.has("hold"), step);
+                one.seen.check(expected, TimeUnit.NANOSECONDS.toMillis(Clock.now() - one.began));
                 return null;
             case "fence":
                 long token = step.get("token") instanceof String text ? Long.parseLong(text) : one.guard().token();
