@@ -43,12 +43,12 @@ func (c *Cluster) Election(name string) *Election {
 }
 
 // Candidate makes a handle of the lead: Lock campaigns, Unlock resigns. Others see value. Owner,
-// OnWaiting and MetricsName of the options count.
+// OnWaiting, NoKeepAlive and MetricsName of the options count.
 func (e *Election) Candidate(value string, options Options) *Lock {
 	l := &Lock{
 		cluster: e.cluster, ask: e.path + "/campaign", body: map[string]any{}, free: []string{e.path + "/resign"},
 		verify: []string{e.lock + "/verify"}, again: true, onWaiting: options.OnWaiting, err: e.err,
-		name: e.name, metricsName: options.MetricsName,
+		name: e.name, metricsName: options.MetricsName, keeps: !options.NoKeepAlive,
 	}
 	put(l.body, "value", value)
 	put(l.body, "owner", options.Owner)

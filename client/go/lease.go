@@ -16,7 +16,7 @@ const (
 	ttlMaxMs = int64(forever / time.Millisecond)
 )
 
-// lease is a session at the cluster. Its goroutine asks for keep-alive at a third of its time.
+// lease is a session at the cluster. Its goroutine, if it has one, asks for keep-alive at a third of its time.
 type lease struct {
 	transport *transport
 	secret    string
@@ -44,7 +44,7 @@ func reliable(promised time.Duration) time.Duration {
 	return promised - promised/10
 }
 
-func openLease(ctx context.Context, t *transport, ttl, until time.Duration) (*lease, error) {
+func openLease(ctx context.Context, t *transport, ttl, until time.Duration, keeps bool) (*lease, error) {
 	body := map[string]any{"ttl_ms": ttl.Milliseconds()}
 	// The moment from which the answer counts is taken before the call, so retries only shorten it.
 	sent := now()
@@ -59,7 +59,9 @@ func openLease(ctx context.Context, t *transport, ttl, until time.Duration) (*le
 	l.revoked, l.heard.news = forever, make(chan Question, 1)
 	l.ended, l.end = context.WithCancel(context.Background())
 	l.stopped, l.stop = context.WithCancel(l.ended)
-	go l.keepAlive()
+	if keeps {
+		go l.keepAlive()
+	}
 	return l, nil
 }
 
@@ -132,14 +134,14 @@ func (l *lease) keepAlive() {
 		// Invariant: nothing is sent past the deadline, and a node that is silent leaves time for others.
 		sent := now()
 		due = sent + l.ttl/3
-		l.ask(sent)
+		l.ask(l.stopped, sent)
 	}
 }
 
-func (l *lease) ask(sent time.Duration) {
+func (l *lease) ask(ctx context.Context, sent time.Duration) {
 	body := map[string]any{"secret": l.secret}
 	path := l.path + "/keepalive"
-	found, err := l.transport.call(l.stopped, http.MethodPost, path, body, l.until(), l.ttl/6, isKept)
+	found, err := l.transport.call(ctx, http.MethodPost, path, body, l.until(), l.ttl/6, isKept)
 	if err != nil {
 		// No node, a refusal, or the end: what is known of the lease holds until its deadline.
 		return

@@ -38,6 +38,8 @@ type Lock struct {
 	err       error
 	// For the observer.
 	name, metricsName string
+	// A goroutine keeps the lease.
+	keeps bool
 
 	mutex sync.Mutex
 	inUse bool
@@ -81,7 +83,7 @@ func (c *Cluster) Locks(parts []Part, options Options) *Lock {
 
 func (c *Cluster) locks(parts []Part, options Options) *Lock {
 	l := &Lock{cluster: c, body: map[string]any{}, onWaiting: options.OnWaiting}
-	l.metricsName = options.MetricsName
+	l.metricsName, l.keeps = options.MetricsName, !options.NoKeepAlive
 	var names []string
 	for _, part := range parts {
 		names = append(names, part.Name)
@@ -157,7 +159,7 @@ func (l *Lock) attempt(ctx context.Context, waits bool, m *measure) (*held, erro
 	if !waits {
 		until = now() + atOnce
 	}
-	lease, err := openLease(ctx, l.cluster.transport, l.cluster.ttl, until)
+	lease, err := openLease(ctx, l.cluster.transport, l.cluster.ttl, until, l.keeps)
 	if err != nil {
 		m.endWait(ctx, err)
 		return nil, err
@@ -188,6 +190,10 @@ func (l *Lock) await(ctx context.Context, lease *lease, m *measure, waits bool, 
 	for {
 		if err := ctx.Err(); err != nil {
 			return nil, err
+		}
+		if !l.keeps {
+			// Each answer comes within half of the lease's time.
+			lease.ask(ctx, now())
 		}
 		if lease.lost() {
 			return nil, ErrLost
@@ -333,6 +339,21 @@ func (l *Lock) Tokens() []uint64 {
 		tokens = append(tokens, token)
 	}
 	return tokens
+}
+
+// KeepAlive keeps the lock for another time of its lease from now; whether it is held. For locks with
+// Options.NoKeepAlive: call it at least each third of the lease's time. Nothing else notices that the program is late:
+// check Err of the Context before each step, and give each write the token.
+func (l *Lock) KeepAlive(ctx context.Context) bool {
+	l.mutex.Lock()
+	held := l.held
+	isHeld := held != nil && !held.isLetGo
+	l.mutex.Unlock()
+	if !isHeld || held.lease.lost() {
+		return false
+	}
+	held.lease.ask(ctx, now())
+	return !held.lease.lost()
 }
 
 // Verify asks the cluster whether all of it was held at a moment of this call.

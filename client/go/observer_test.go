@@ -1,4 +1,4 @@
-// What an observer gets.
+// What an observer gets, and locks that the program keeps by itself.
 
 package rowlock
 
@@ -173,19 +173,31 @@ func TestTheEndOfAnAttemptsLeaseIsNoPartOfItsWait(t *testing.T) {
 	}
 }
 
-func TestALostHoldEndsAtTheDeadline(t *testing.T) {
+func TestALostHoldEndsAtTheDeadlineAlsoWhenTheProgramNoticesItLate(t *testing.T) {
 	t.Parallel()
 	c, seen := observed(t, start(t, worksFor(shortTTL)))
-	l := take(t, c)
-	l.Silence()
+	kept, byHand := take(t, c), c.Lock("b", Options{NoKeepAlive: true})
+	if err := byHand.Lock(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	kept.Silence()
 	time.Sleep(shortTTL + time.Second)
-	l.Unlock()
+	if _, _, holds := seen.seen(); len(holds) != 1 {
+		t.Fatal("something has looked at the second", holds)
+	}
+	if kept.Context().Err() == nil || byHand.Context().Err() == nil {
+		t.Error("it is held past its deadline")
+	}
+	kept.Unlock()
+	byHand.Unlock()
 	_, _, holds := seen.seen()
-	if len(holds) != 1 || holds[0].Outcome != Lost {
+	if len(holds) != 2 {
 		t.Fatal(holds)
 	}
-	if held := holds[0].Held; held > shortReliable || held < shortReliable-3*time.Second {
-		t.Error(held)
+	for _, hold := range holds {
+		if hold.Outcome != Lost || hold.Held > shortReliable || hold.Held < shortReliable-3*time.Second {
+			t.Error(hold)
+		}
 	}
 }
 
@@ -207,4 +219,56 @@ func TestNamesBeyondTheBoundCountAsOne(t *testing.T) {
 	if several.name != "a, b" || leads.name != "@elections/e" || leads.metricsName != "leader" {
 		t.Error(several.name, leads.name)
 	}
+}
+
+func TestALockWithoutAGoroutineLivesByTheProgramsOwnKeepAlive(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	n := start(t, worksFor(shortTTL))
+	l := cluster(t, n).Lock("a", Options{NoKeepAlive: true})
+	if l.KeepAlive(ctx) {
+		t.Error("nothing is held yet")
+	}
+	if err := l.Lock(ctx); err != nil {
+		t.Fatal(err)
+	}
+	asked, calls := len(n.requests("/keepalive")), 0
+	for began := now(); now() < began+shortTTL*3/2; time.Sleep(shortTTL / 3) {
+		if calls++; !l.KeepAlive(ctx) || l.Context().Err() != nil {
+			t.Fatal("it is lost")
+		}
+	}
+	if found := len(n.requests("/keepalive")); found != asked+calls {
+		t.Error("a goroutine asks as well", found, asked, calls)
+	}
+	last := now()
+	if !l.KeepAlive(ctx) {
+		t.Fatal("it is lost")
+	}
+	waitFor(t, "the loss", func() bool { return l.Context().Err() != nil })
+	if passed := now() - last; passed < shortReliable {
+		t.Error(passed)
+	}
+	if l.KeepAlive(ctx) {
+		t.Error("a lock that was lost comes back")
+	}
+}
+
+func TestAWaitWithoutAGoroutineKeepsItsLeaseByItsOwnRequests(t *testing.T) {
+	t.Parallel()
+	asked := 0
+	n := start(t, func(r request, count int) (int, string) {
+		if strings.HasSuffix(r.path, "/acquire") {
+			if asked++; asked < 6 {
+				time.Sleep(shortTTL / 3)
+				return 202, inQueue
+			}
+		}
+		return worksFor(shortTTL)(r, count)
+	})
+	l := cluster(t, n).Lock("a", Options{NoKeepAlive: true})
+	if err := l.Lock(context.Background()); err != nil || l.Context().Err() != nil {
+		t.Fatal(err)
+	}
+	l.Unlock()
 }

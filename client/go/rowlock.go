@@ -87,6 +87,9 @@ type Options struct {
 	Label string
 	// OnWaiting is called with the position in the queue each time the cluster tells it.
 	OnWaiting func(position int)
+	// NoKeepAlive starts no goroutine that keeps the lock: call Lock.KeepAlive in time. Nothing notices that the
+	// program is late: Done of Lock.Context is not closed before the program has called its Err.
+	NoKeepAlive bool
 	// MetricsName is what the observer gets as the name: one of a few, not of one for each lock. Empty: "default".
 	MetricsName string
 }

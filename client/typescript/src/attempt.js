@@ -28,12 +28,12 @@ const WAIT_MIN = 50;
  * @returns {Promise<Guard>}
  */
 export async function attempt(transport, ttlMs, asked, options, measure) {
-  const { timeoutMs, signal } = options;
+  const { timeoutMs, signal, keepAlive = true } = options;
   const until = timeoutMs === undefined ? Infinity : now() + (timeoutMs || AT_ONCE);
   /** @type {Lease | undefined} */
   let lease;
   try {
-    lease = await Lease.open(transport, ttlMs, until, signal);
+    lease = await Lease.open(transport, ttlMs, until, signal, keepAlive);
     // The lease is opened meanwhile: an earlier release of this lock costs no round trip.
     await transport.behind(asked.free, until, signal);
     return await ask(transport, lease, asked, until, options, measure);
@@ -55,6 +55,8 @@ async function ask(transport, lease, asked, until, { timeoutMs, signal, onWaitin
   let id = requestId();
   for (;;) {
     signal?.throwIfAborted();
+    // Each answer comes within half of the lease's time.
+    if (!lease.keeps) await lease.keepAliveOnce(signal);
     const left = until - now();
     if (left <= 0) throw new TimedOut("the lock was not granted in time");
     if (lease.lost) throw new LeaseOver("the lease is over");

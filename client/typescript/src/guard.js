@@ -77,6 +77,10 @@ export class Guard {
     return this.#over.signal;
   }
 
+  async keepAlive() {
+    return !this.#released && this.#lease.keepAliveOnce();
+  }
+
   async verify() {
     const until = Math.min(now() + ANSWER_MAX, this.#lease.deadline);
     const wants = isAbout("held");

@@ -103,6 +103,11 @@ export interface AttemptOptions {
   onWaiting?: (position: number) => void;
   /** For deadlock detection: attempts of one owner are one program's that does one thing at a time. */
   owner?: string;
+  /**
+   * False: no timer keeps the lock. Call `Guard.keepAlive` in time; nothing notices that the program is late, and
+   * `Guard.signal` is not aborted before the program reads `Guard.lost`.
+   */
+  keepAlive?: boolean;
   /** What the observer gets as the name: one of a few, not of one for each lock; "default" if it is left out. */
   metricsName?: string;
 }
@@ -159,6 +164,11 @@ export interface Guard {
   readonly asked: AbortSignal;
   /** The newest question to this holder, or null. */
   readonly question: Question | null;
+  /**
+   * Keeps the lock for another time of its lease from now; whether it is held. For locks taken with `keepAlive: false`:
+   * call it at least each third of the lease's time, check `lost` before each step, and give each write the token.
+   */
+  keepAlive(): Promise<boolean>;
   /** Asks the cluster whether the lock is held by this token. */
   verify(): Promise<boolean>;
   /**

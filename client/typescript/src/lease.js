@@ -9,26 +9,26 @@ const MARGIN = 0.1;
 /** Milliseconds for which `end` waits for the cluster; the request goes on in the background. */
 const END_MAX = 1000;
 
-/** A session at the cluster. It asks for keep-alive at a third of its time. */
+/** A session at the cluster. It asks for keep-alive at a third of its time, unless `keeps` is false. */
 export class Lease {
   /**
    * @param {import("./transport.js").Transport} transport @param {number} ttlMs @param {number} until
-   * @param {AbortSignal} [signal]
+   * @param {AbortSignal | undefined} signal @param {boolean} keeps
    */
-  static async open(transport, ttlMs, until, signal) {
+  static async open(transport, ttlMs, until, signal, keeps) {
     // The moment from which the first answer counts is taken before the call, so retries only shorten it.
     const sent = now();
     const body = { ttl_ms: Math.trunc(ttlMs) };
     const each = Math.min(ttlMs / 3, transport.share(until - sent));
     const { answer } = await transport.call("POST", "/v1/leases", body, until, { each, signal, wants: isLease });
-    return new Lease(transport, answer, sent);
+    return new Lease(transport, answer, sent, keeps);
   }
 
   /**
    * @param {import("./transport.js").Transport} transport @param {Record<string, any>} answer
-   * @param {number} sent
+   * @param {number} sent @param {boolean} keeps
    */
-  constructor(transport, answer, sent) {
+  constructor(transport, answer, sent, keeps) {
     this.transport = transport;
     /** @type {string} */
     this.secret = answer.secret;
@@ -43,7 +43,8 @@ export class Lease {
     this.hears = (/** @type {unknown} */ _) => Infinity;
     this.ended = new AbortController();
     this.stop = new AbortController();
-    void this.keepAlive();
+    this.keeps = keeps;
+    if (keeps) void this.keepAlive();
   }
 
   /** Whether it is over, or must be taken to be. Right also when the timer had no time to run. */
@@ -82,6 +83,12 @@ export class Lease {
     if (!this.ended.signal.aborted) this.ended.abort(new LeaseOver(why));
   }
 
+  /** Asks for keep-alive once; whether the lease lives. @param {AbortSignal} [signal] */
+  async keepAliveOnce(signal) {
+    if (!this.lost) await this.ask(now(), signal);
+    return !this.lost;
+  }
+
   async keepAlive() {
     let due = now() + this.ttlMs / 3;
     while (!this.lost) {
@@ -98,9 +105,9 @@ export class Lease {
     }
   }
 
-  /** @param {number} sent */
-  async ask(sent) {
-    const bounds = { each: this.ttlMs / 6, signal: this.stop.signal, wants: isKept };
+  /** @param {number} sent @param {AbortSignal} [signal] */
+  async ask(sent, signal = this.stop.signal) {
+    const bounds = { each: this.ttlMs / 6, signal, wants: isKept };
     const asked = this.transport.call("POST", `${this.path}/keepalive`, { secret: this.secret }, this.deadline, bounds);
     // No node, a refusal, or the end: what is known of the lease holds until its deadline.
     const said = await asked.catch(() => undefined);

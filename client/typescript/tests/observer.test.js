@@ -1,4 +1,4 @@
-/** What an observer gets: against nodes that answer as they are told. */
+/** What an observer gets, and locks that the program keeps by itself: against nodes that answer as they are told. */
 
 import assert from "node:assert/strict";
 import { createServer } from "node:http";
@@ -21,7 +21,7 @@ const waiting = [202, { state: "waiting", position: 2 }];
 
 /** A node that answers acquires by `acquire`; counts its requests by the end of their address. */
 async function node(t, acquire = () => held(), ttl = TTL) {
-  const counts = { acquire: 0, release: 0 };
+  const counts = { acquire: 0, keepalive: 0, release: 0 };
   const server = createServer(async (request, response) => {
     for await (const _ of request);
     const end = request.url.split("/").at(-1);
@@ -124,17 +124,20 @@ describe("beside each other", { concurrency: true }, () => {
     assert.ok(now() - began >= 900 && seen.waits[0].seconds < 0.9 * (now() - began) / 1000, `${seen.waits[0].seconds}`);
   });
 
-  test("a lost hold ends at the deadline", async (t) => {
-    const [cluster, seen] = observed(await node(t, () => held(), SHORT));
-    const guard = await cluster.lock("a");
-    guard.silence();
+  test("a lost hold ends at the deadline, also when the program notices it late", async (t) => {
+    const nodes = await node(t, () => held(), SHORT);
+    const [[kept, first], [byHand, second]] = [observed(nodes), observed(nodes)];
+    const guards = [await kept.lock("a"), await byHand.lock("b", { keepAlive: false })];
+    guards[0].silence();
     await sleep(SHORT + 1000);
-    assert.ok(guard.lost);
-    const [{ outcome, seconds }] = seen.holds;
-    assert.equal(outcome, "lost");
-    assert.ok(seconds * 1000 > RELIABLE - 3000 && seconds * 1000 <= RELIABLE + 20, `${seconds}`);
-    await guard.release();
-    assert.equal(seen.holds.length, 1);
+    assert.deepEqual([first.holds.length, second.holds.length], [1, 0], "nothing has looked at the second");
+    assert.ok(guards.every((guard) => guard.lost));
+    for (const { outcome, seconds } of [first.holds[0], second.holds[0]]) {
+      assert.equal(outcome, "lost");
+      assert.ok(seconds * 1000 > RELIABLE - 3000 && seconds * 1000 <= RELIABLE + 20, `${seconds}`);
+    }
+    for (const guard of guards) await guard.release();
+    assert.deepEqual([first.holds.length, second.holds.length], [1, 1]);
   });
 
   test("names beyond the bound count as one", async (t) => {
@@ -142,6 +145,31 @@ describe("beside each other", { concurrency: true }, () => {
     const wanted = Array.from({ length: NAMES_MAX + 2 }, (_, at) => `job-${at}`);
     for (const metricsName of [...wanted, "job-0", undefined]) await cluster.withLock("a", { metricsName }, () => {});
     assert.deepEqual(seen.names.slice(NAMES_MAX - 1), [wanted[NAMES_MAX - 1], "other", "other", "job-0", "default"]);
+  });
+
+  test("a lock without a timer lives by the program's own keep-alive", async (t) => {
+    const nodes = await node(t, () => held(), SHORT);
+    const guard = await nodes.client({ ttlMs: SHORT }).lock("a", { keepAlive: false });
+    const asked = nodes.counts.keepalive;
+    let calls = 0;
+    for (const began = now(); now() < began + 1.5 * SHORT; await sleep(SHORT / 3)) {
+      assert.ok((await guard.keepAlive()) && !guard.lost);
+      calls++;
+    }
+    assert.equal(nodes.counts.keepalive, asked + calls, "a timer asks as well");
+    const last = now();
+    assert.equal(await guard.keepAlive(), true);
+    while (!guard.lost) await sleep(50);
+    assert.ok(now() - last >= RELIABLE && guard.signal.reason instanceof LeaseOver);
+    assert.equal(await guard.keepAlive(), false, "a lock that was lost comes back");
+  });
+
+  test("a wait without a timer keeps its lease by its own requests", async (t) => {
+    const answers = Array.from({ length: 6 }, () => sleep.bind(null, SHORT / 3, waiting));
+    const nodes = await node(t, () => (answers.shift() ?? held)(), SHORT);
+    const guard = await nodes.client({ ttlMs: SHORT }).lock("a", { keepAlive: false });
+    assert.ok(!guard.lost && nodes.counts.keepalive >= 6, `${nodes.counts.keepalive}`);
+    await guard.release();
   });
 });
 

@@ -3,7 +3,7 @@
 import { otelObserver } from "rowlock/otel";
 import { Busy, FENCE_HEADER, Fence, Refused, Rowlock, Stale, fenceHeader, type Guard, type Leader, type LockOptions, type Observer, type Question, type Wait } from "rowlock";
 
-const options: LockOptions = { timeoutMs: 5000, mode: "permits", permits: 1, limit: 3, label: "a", metricsName: "a" };
+const options: LockOptions = { timeoutMs: 5000, mode: "permits", permits: 1, limit: 3, label: "a", keepAlive: false, metricsName: "a" };
 
 export const observers: Observer[] = [
   { waited: ({ outcome, seconds }: Wait) => console.log(outcome === "granted" ? seconds.toFixed() : outcome) },
@@ -19,6 +19,7 @@ export async function uses(signal: AbortSignal): Promise<number> {
   const guard: Guard = await cluster.lock("a", { signal, onWaiting: (position) => position.toFixed() });
   const token: bigint = guard.token;
   const lost: AbortSignal = guard.signal;
+  const isKept: boolean = await guard.keepAlive();
   const asked: number = await cluster.ask("a", "the next release", { withinMs: 60_000, label: "me", signal: guard.asked });
   const question: Question | null = asked === 0 ? null : guard.question;
   if (question?.revokedMs && question.token === token) throw new Error(question.reason + question.by + question.lock);
@@ -26,7 +27,7 @@ export async function uses(signal: AbortSignal): Promise<number> {
   await guard.delete("/a", version).catch((error) => error instanceof Stale);
   const fits: boolean = new Fence(token).check(guard.token) && FENCE_HEADER === "Rowlock-Fence";
   const header: string = fenceHeader("a/b", token);
-  const released: boolean = (await guard.release()) && fits && header !== "";
+  const released: boolean = (await guard.release()) && fits && isKept && header !== "";
   await using other: Guard = await cluster.lock("b");
   await other.releaseLater().then(() => cluster.flush());
   const leader: Leader | null = await cluster.election("e").leader({ signal: lost });

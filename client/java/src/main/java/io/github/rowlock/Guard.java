@@ -109,6 +109,17 @@ public final class Guard implements AutoCloseable {
     }
 
     /**
+     * Keeps the lock for another time of its lease from now. For locks with {@link LockRequest#keepAlive} false: call it
+     * at least each third of the lease's time. Nothing else notices that the program is late: check {@link #isLost}
+     * before each step, and give each write the token.
+     *
+     * @return whether the lock is held
+     */
+    public boolean keepAlive() {
+        return !isReleased.get() && joined(lease.keepAlive());
+    }
+
+    /**
      * Asks the cluster whether all of it was held at a moment of this call.
      *
      * @return false is final

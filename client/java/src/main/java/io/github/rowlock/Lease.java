@@ -6,7 +6,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.function.ToLongFunction;
 
-/** A session at the cluster. A timer asks for keep-alive at a third of its time. */
+/** A session at the cluster. A timer, if it has one, asks for keep-alive at a third of its time. */
 final class Lease {
     /** How long {@link #end} waits for the cluster; the request goes on in the background. */
     private static final long END_MAX = Transport.SECOND;
@@ -43,7 +43,7 @@ final class Lease {
         return promised - promised / 10;
     }
 
-    static CompletableFuture<Lease> open(Transport transport, long ttl, long until) {
+    static CompletableFuture<Lease> open(Transport transport, long ttl, long until, boolean keeps) {
         // The moment from which the answer counts is taken before the call, so retries only shorten it.
         long sent = Clock.now();
         var request = new Transport.Request(
@@ -52,8 +52,10 @@ final class Lease {
         var call = transport.call(request, new Transport.Bounds(until, each, Lease::isLease));
         var opened = call.thenApply(answer -> {
             var lease = new Lease(transport, answer, sent);
-            lease.keepAlive(sent + lease.ttl / 3);
-            lease.look();
+            if (keeps) {
+                lease.keepAlive(sent + lease.ttl / 3);
+                lease.look();
+            }
             return lease;
         });
         opened.whenComplete((lease, error) -> {
@@ -111,16 +113,29 @@ final class Lease {
                 return;
             }
             keepAlive(sent + ttl / 3);
-            var request = new Transport.Request("POST", path + "/keepalive", Map.of("secret", secret));
-            transport.call(request, new Transport.Bounds(deadline, ttl / 6, Lease::isKept)).thenAccept(answer -> {
-                if (answer.status() == 404) {
-                    lose();
-                } else {
-                    extend(sent, answer.number("valid_for_ms"));
-                    hear(answer, sent);
-                }
-            });
+            ask(sent);
         });
+    }
+
+    private CompletableFuture<Void> ask(long sent) {
+        var request = new Transport.Request("POST", path + "/keepalive", Map.of("secret", secret));
+        return transport.call(request, new Transport.Bounds(deadline, ttl / 6, Lease::isKept)).thenAccept(answer -> {
+            if (answer.status() == 404) {
+                lose();
+            } else {
+                extend(sent, answer.number("valid_for_ms"));
+                hear(answer, sent);
+            }
+        });
+    }
+
+    /** Asks for keep-alive once; completes with whether the lease lives, and never fails. */
+    CompletableFuture<Boolean> keepAlive() {
+        if (isLost()) {
+            return CompletableFuture.completedFuture(false);
+        }
+        // No node, or a refusal: what is known of the lease holds until its deadline.
+        return ask(Clock.now()).handleAsync((none, error) -> !isLost(), transport.workers);
     }
 
     /** Invariant: a deadline that has passed is never moved, and none lies further ahead than the lease's time. */

@@ -35,7 +35,7 @@ public final class LockRequest {
     }
 
     /** What a request has beside its body. */
-    private record Options(Duration timeout, IntConsumer onWaiting, String metricsName) {
+    private record Options(Duration timeout, IntConsumer onWaiting, String metricsName, boolean keeps) {
     }
 
     final Transport transport;
@@ -45,7 +45,7 @@ public final class LockRequest {
     private final Options options;
 
     LockRequest(Transport transport, long ttl, Metering metering, Target target) {
-        this(transport, ttl, metering, target, new Options(null, position -> { }, null));
+        this(transport, ttl, metering, target, new Options(null, position -> { }, null, true));
     }
 
     private LockRequest(Transport transport, long ttl, Metering metering, Target target, Options options) {
@@ -116,7 +116,7 @@ public final class LockRequest {
      * @return the request
      */
     public LockRequest timeout(Duration timeout) {
-        return with(new Options(timeout, options.onWaiting, options.metricsName));
+        return with(new Options(timeout, options.onWaiting, options.metricsName, options.keeps));
     }
 
     /**
@@ -126,7 +126,7 @@ public final class LockRequest {
      * @return the request
      */
     public LockRequest onWaiting(IntConsumer onWaiting) {
-        return with(new Options(options.timeout, onWaiting, options.metricsName));
+        return with(new Options(options.timeout, onWaiting, options.metricsName, options.keeps));
     }
 
     /**
@@ -137,7 +137,18 @@ public final class LockRequest {
      * @return the request
      */
     public LockRequest metricsName(String metricsName) {
-        return with(new Options(options.timeout, options.onWaiting, metricsName));
+        return with(new Options(options.timeout, options.onWaiting, metricsName, options.keeps));
+    }
+
+    /**
+     * Whether a timer keeps the lock. Without it call {@link Guard#keepAlive} in time: nothing notices that the program
+     * is late, and {@link Guard#lost} does not complete before the program has called {@link Guard#isLost}.
+     *
+     * @param keeps true if it is left out
+     * @return the request
+     */
+    public LockRequest keepAlive(boolean keeps) {
+        return with(new Options(options.timeout, options.onWaiting, options.metricsName, keeps));
     }
 
     /**
@@ -279,7 +290,7 @@ public final class LockRequest {
             if (result.isDone()) {
                 return;
             }
-            var opening = Lease.open(transport, ttl, until);
+            var opening = Lease.open(transport, ttl, until, options.keeps);
             current = opening;
             opening.whenComplete((opened, error) -> {
                 if (error != null) {
@@ -309,6 +320,17 @@ public final class LockRequest {
         }
 
         private void ask() {
+            if (options.keeps || result.isDone()) {
+                request();
+                return;
+            }
+            // Each answer comes within half of the lease's time.
+            var kept = lease.keepAlive();
+            current = kept;
+            kept.whenComplete((isKept, error) -> request());
+        }
+
+        private void request() {
             long left = until == Transport.FOREVER ? Transport.FOREVER : until - Clock.now();
             if (result.isDone()) {
                 return;

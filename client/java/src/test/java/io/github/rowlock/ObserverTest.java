@@ -2,6 +2,7 @@ package io.github.rowlock;
 
 import static io.github.rowlock.ClientTest.SHORT_MS;
 import static io.github.rowlock.ClientTest.but;
+import static io.github.rowlock.ClientTest.client;
 import static io.github.rowlock.ClientTest.waitFor;
 import static io.github.rowlock.ClientTest.works;
 import static io.github.rowlock.Conformance.check;
@@ -16,7 +17,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.UnaryOperator;
 
-/** What an observer gets. {@link ClientTest} runs them. */
+/** What an observer gets, and locks that the program keeps by itself. {@link ClientTest} runs them. */
 final class ObserverTest {
     private static final long TTL_MS = 60_000;
     /** What a client counts on of a lease. */
@@ -171,17 +172,22 @@ final class ObserverTest {
         }
     }
 
-    static void aLostHoldEndsAtTheDeadline() throws Exception {
+    static void aLostHoldEndsAtTheDeadlineAlsoWhenTheProgramNoticesItLate() throws Exception {
         var seen = new Record();
         try (var node = new Node(works(SHORT_MS))) {
-            var guard = observed(node, seen).lock("a").acquire();
-            guard.silence();
+            var cluster = observed(node, seen);
+            var kept = cluster.lock("a").acquire();
+            var byHand = cluster.lock("b").keepAlive(false).acquire();
+            kept.silence();
             Thread.sleep(SHORT_MS + 1_000);
-            check(guard.isLost() && !guard.release(), guard);
-            waitFor(() -> !seen.holds().isEmpty(), seen.holds());
-            var hold = seen.holds().get(0);
-            check(hold.outcome() == Outcome.LOST && seen.holds().size() == 1, seen.holds());
-            check(isBetween(hold.held(), RELIABLE.toMillis() - 3_000, RELIABLE.toNanos()), hold);
+            check(seen.holds().size() == 1, "something has looked at the second: " + seen.holds());
+            check(kept.isLost() && byHand.isLost(), "it is held past its deadline");
+            check(!kept.release() && !byHand.release(), "not held");
+            waitFor(() -> seen.holds().size() == 2, seen.holds());
+            for (var hold : seen.holds()) {
+                check(hold.outcome() == Outcome.LOST, hold);
+                check(isBetween(hold.held(), RELIABLE.toMillis() - 3_000, RELIABLE.toNanos()), hold);
+            }
         }
     }
 
@@ -208,6 +214,39 @@ final class ObserverTest {
         };
         try (var node = new Node(ClientTest::works)) {
             var guard = observed(node, fails).lock("a").acquire();
+            check(!guard.isLost() && guard.release(), guard);
+        }
+    }
+
+    static void aLockWithoutATimerLivesByTheProgramsOwnKeepAlive() throws Exception {
+        try (var node = new Node(works(SHORT_MS))) {
+            var guard = client(node).lock("a").keepAlive(false).acquire();
+            int asked = node.all("/keepalive").size();
+            int calls = 0;
+            for (long began = Clock.now(); Clock.now() < began + SHORT_MS * 3 / 2 * Transport.MILLISECOND; calls++) {
+                check(guard.keepAlive() && !guard.isLost(), guard);
+                Thread.sleep(SHORT_MS / 3);
+            }
+            check(node.all("/keepalive").size() == asked + calls, "a timer asks as well");
+            long last = Clock.now();
+            check(guard.keepAlive(), guard);
+            waitFor(guard::isLost, guard);
+            check(Clock.now() - last >= RELIABLE.toNanos(), Clock.now() - last);
+            check(!guard.keepAlive(), "a lock that was lost comes back");
+            ClientTest.get(guard.lost());
+        }
+    }
+
+    static void aWaitWithoutATimerKeepsItsLeaseByItsOwnRequests() throws Exception {
+        var asked = new AtomicInteger();
+        try (var node = new Node((path, body, count) -> {
+            if (path.endsWith("/acquire") && asked.incrementAndGet() < 6) {
+                Thread.sleep(SHORT_MS / 3);
+                return WAITING;
+            }
+            return works(SHORT_MS).answer(path, body, count);
+        })) {
+            var guard = client(node).lock("a").keepAlive(false).acquire();
             check(!guard.isLost() && guard.release(), guard);
         }
     }
