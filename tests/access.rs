@@ -125,7 +125,7 @@ const BY_ZNODE_COMMAND: [(&str, &[&str]); 10] = [
 ];
 
 /// Attempts over HTTP: right, method and path, document.
-const BY_HTTP: [(&str, &str, &str); 16] = [
+const BY_HTTP: [(&str, &str, &str); 17] = [
     ("take", "POST /v1/locks/LOCK/acquire", r#"{"ttl_ms":10000}"#),
     ("take", "POST /v1/locks/LOCK/acquire", r#"{"ttl_ms":10000,"mode":"shared"}"#),
     ("take", "POST /v1/locks/TEAM/new/acquire", r#"{"ttl_ms":10000}"#),
@@ -138,6 +138,7 @@ const BY_HTTP: [(&str, &str, &str); 16] = [
     ("see", "GET /v1/locks/LOCK", ""),
     ("see", "GET /v1/queue?lock=LOCK", ""),
     ("see", "GET /v1/history?lock=LOCK", ""),
+    ("see", "GET /v1/contention?lock=LOCK", ""),
     ("see", "GET /v1/znodesPLACE", ""),
     ("see", "GET /v1/znodesPATH?view=children", ""),
     ("force", "PUT /v1/znodesPLACE", r#""mine""#),

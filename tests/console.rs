@@ -55,7 +55,7 @@ async fn the_console_shows_a_line_as_it_changes_and_survives_hostile_names_and_t
         arguments.extend([api, http, it.pid(id).to_string()]);
     }
     let said = drive("console.py", &arguments).await;
-    assert!(said.out.ends_with("19 facts\n"), "{}", said.out);
+    assert!(said.out.ends_with("21 facts\n"), "{}", said.out);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

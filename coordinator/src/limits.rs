@@ -196,6 +196,16 @@ pub const REPORT_MAX_ITEMS: usize = 10_000;
 /// Bytes of a report's items: a report must fit into a client's frame. Beyond: the report ends early and has
 /// `more`.
 pub const REPORT_MAX_BYTES: usize = 768 << 10;
+/// Steps of a report on contention: entries of the history, and pairs of a waiter and a holder at one moment.
+/// Beyond: the report begins at the reached time and has `cut`.
+pub const CONTENTION_STEPS_MAX: u64 = 50_000_000;
+/// Approximate bytes of such a report in memory. Beyond: the same.
+pub const CONTENTION_MAX_BYTES: usize = 32 << 20;
+/// Gaps of the history in such a report. Beyond: the same.
+pub const CONTENTION_GAPS_MAX: usize = 100;
+/// Holders, and waiters, per lock of a report on the contention of several locks: those with the longest
+/// times.
+pub const CONTENTION_CLIENTS_SHOWN: usize = 5;
 /// Marks of the replica comparison that wait for the digests of a majority of the voters. Beyond: if the
 /// received digests differ, those nodes stop.
 pub const MARKS_MAX: usize = 8;

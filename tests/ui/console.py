@@ -251,7 +251,7 @@ def a_run_of_the_simulator_is_shown_and_nothing_of_it_is_run(web, api, http):
             assert web.run("window.hurt === undefined && document.querySelectorAll('main img').length === 0")
 
 
-PAGES = ["", "locks", "lock?path=%2Flocks%2Fcircle%2Fa", "sessions", "tree", "sim", "try"]
+PAGES = ["", "locks", "lock?path=%2Flocks%2Fcircle%2Fa", "contention", "contention?lock=%2Flocks%2Fci%2Fdeploy", "sessions", "tree", "sim", "try"]
 
 
 ROWS = "[...document.querySelectorAll('.rows-seen .lock-row')].sort((a, b) => a.at - b.at)"
@@ -283,6 +283,62 @@ def locks_are_a_table_that_is_searched_sorted_and_filtered(web, api, http):
     web.until("none", "document.querySelector('.muted').textContent === 'No such lock is held or waited for.'", 5)
     web.go(f"{api}/ui/#/locks?q=/locks/team/a")
     web.until("the beginning of a path", f"{NAMES}.join() === 'team/a/index-1'", 10)
+
+
+WAITED = "[...document.querySelectorAll('.waited tbody tr')]"
+
+
+def the_waiting_is_shown_by_lock_and_by_holder(web, api, http):
+    web.go(f"{api}/ui/#/contention")
+    web.until("the locks", f"{WAITED}.some((row) => row.textContent.includes('ci/deploy'))", 20)
+    with urllib.request.urlopen(f"{api}/v1/contention", timeout=10) as answer:
+        found = json.load(answer)
+    said = web.run("document.querySelector('.verdict').textContent")
+    assert said.startswith("Since ") and said.endswith(f", for {found['lock_count']} locks."), said
+    shown = web.run(f"{WAITED}.map((row) => row.querySelector('th').textContent)")
+    assert sorted(shown) == sorted(lock["lock"].removeprefix("/locks/") for lock in found["locks"]), shown
+    (deploy,) = (lock for lock in found["locks"] if lock["lock"] == "/locks/ci/deploy")
+    row = web.run(f"{WAITED}.find((row) => row.textContent.includes('ci/deploy')).textContent")
+    assert f"{deploy['waits']} of {deploy['requests']}" in row and deploy["behind"][0]["holder"] in row, row
+    assert web.run("document.querySelectorAll('.over-time svg[role=img] .part').length") > 0, "a picture over time"
+    assert web.run("document.querySelectorAll('.over-time .blind').length") == 0, "all records are there"
+    web.run(f"{WAITED}.find((row) => row.textContent.includes('ci/deploy')).querySelector('a').click()")
+    web.until("the pairs", "document.querySelector('h1').textContent === 'ci/deploy: waits' && " + WAITED + ".length > 20", 20)
+    assert "waiter 0holder" in web.run(WAITED + ".map((row) => row.textContent).join()"), "who waited behind whom"
+    web.run("(() => { const by = document.querySelector('[name=by]'); by.value = 'session'; by.dispatchEvent(new Event('change')); })()")
+    web.until("sessions", f"location.hash.includes('by=session') && {WAITED}.every((row) => row.textContent.startsWith('0x'))", 20)
+    web.go(f"{api}/ui/#/contention?lock=%2Flocks%2Fcircle%2Fa")
+    web.until("a hostile label", f"{WAITED}.some((row) => row.textContent.includes({json.dumps(EVIL)}))", 20)
+    assert web.run("window.hurt === undefined && document.querySelectorAll('main img').length === 0")
+
+
+def what_the_sums_of_the_waiting_lack_is_said(web, api, http):
+    """An empty history, a late beginning, gaps, thousands of locks, a node without a history, as nodes answer."""
+    web.go(f"{api}/ui/#/locks")
+    web.until("the page", "document.querySelector('h1')", 10)
+    lock = {"waited_ms": 8000, "requests": 3, "waits": 2, "gave_up": 0, "longest_ms": 5000, "waiting": [{"waiter": "b", "waited_ms": 8000}],
+            "behind": [{"holder": "a", "waited_ms": 4000}, {"holder": None, "unknown": True, "waited_ms": 3000}, {"holder": None, "waited_ms": 1000}]}
+    slices = {"step_ms": 60000, "waited_ms": [None] * 30 + [0, 8000] + [0] * 28}
+    empty = {"since_ms": 0, "from_ms": 0, "until_ms": 3600000, "gaps": [], "unknown_ms": 0, "lost": {"waits": 0, "at_least_ms": 0, "at_most_ms": 0},
+             "waited_ms": 0, "requests": 0, "waits": 0, "lock_count": 0, "slices": {"step_ms": 60000, "waited_ms": [0] * 60}, "locks": [], "more": False}
+    holey = {**empty, "from_ms": 1800000, "cut": "trimmed", "waited_ms": 8000, "requests": 3, "waits": 2, "lock_count": 1, "slices": slices,
+             "gaps": [{"from_ms": 2000000, "to_ms": 2600000, "reason": "too-fast", "missing": 9}],
+             "lost": {"waits": 2, "at_least_ms": 5000, "at_most_ms": 605000}, "locks": [{"lock": "/locks/a", **lock}]}
+    many = {**empty, "waited_ms": 8000 * 3000, "requests": 9000, "waits": 6000, "lock_count": 3000, "more": True,
+            "locks": [{"lock": f"/locks/{n}", **lock} for n in range(100)]}
+    lines = "[...document.querySelectorAll('ul.unknown li')].map((line) => line.textContent)"
+    said = "document.querySelector('.verdict').textContent"
+    for n, (status, answer, wanted) in enumerate((
+            (200, empty, f"{said}.endsWith('no client waited for a lock.') && !{lines}.length && !{WAITED}.length && document.querySelector('.over-time').hidden"),
+            (200, holey, f"/ is known: the history begins then[.],The history has 1 gap, 10 min 0 s in all.*,The sums lack 2 waits .*5[.]0 s to 10 min 5 s/.test({lines}.join())"
+                         f" && document.querySelectorAll('.over-time .blind').length === 2 && document.querySelectorAll('.share .blind').length === 1"),
+            (200, many, f"{said}.includes('6,000 of 9,000 requests waited, for 3,000 locks. The 100 with') && {WAITED}.length === 100"
+                        " && [...document.querySelectorAll('main button')].some((one) => one.textContent === 'Load up to 1,000' && !one.hidden)"),
+            (501, {"detail": "this node keeps no history"}, f"{said} === 'The node says: this node keeps no history.'"))):
+        web.run("window.plain ??= window.fetch; window.fetch = (path, ...rest) => (path.startsWith('/v1/contention?') ? Promise.resolve("
+                f"new Response({json.dumps(json.dumps(answer))}, {{ status: {status} }})) : window.plain(path, ...rest)); 0")
+        web.run(f"location.hash = '#/contention?n={n}'")
+        web.until(f"answer {n}", wanted, 10)
 
 
 def twenty_waiters_and_the_history_fit_on_a_screen(web, api, http):
@@ -448,6 +504,7 @@ def main():
                  the_theme_is_chosen_and_kept,
                  the_keyboard_reaches_everything, a_holder_is_asked_and_the_reason_is_shown_as_text, a_lock_is_released_by_force_after_its_name_was_typed,
                  the_buttons_of_try_it_take_a_lock, what_came_before_is_shown, a_circle_of_waiters_is_red, sessions_have_lanes_that_zoom,
+                 the_waiting_is_shown_by_lock_and_by_holder, what_the_sums_of_the_waiting_lack_is_said,
                  a_run_of_the_simulator_is_shown_and_nothing_of_it_is_run, no_page_is_wider_than_a_phone,
                  axe_has_no_serious_finding]
         for fact in facts:

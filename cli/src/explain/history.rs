@@ -151,7 +151,7 @@ impl History {
 
 /// Calls `take` with each page of the last `limit` entries: pages come newest first, entries within a page
 /// oldest first. Returns true if there are older entries.
-pub(super) async fn walk(
+async fn walk(
     client: &Client,
     (subject, query): (&str, &str),
     limit: usize,

@@ -9,7 +9,12 @@ use serde::{Deserialize, Serialize};
 use crate::error::Right;
 use crate::ids::{FencingToken, SessionId, Zxid};
 use crate::lock::Mode;
+mod contention;
+
 pub use crate::lock_event::{EndReason, Gap, GapReason, HistoryEvent, LockEvent, LockEventKind, PositionEnd};
+pub use contention::{
+    Contention, LockWaits, LostWaits, Slices, UnknownTime, WaitedBehind, WaitedBy, WaitingPair,
+};
 
 /// `/v1/locks`: the most contended locks first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -41,11 +41,12 @@ const FRAMES: [&str; 6] = [
     include_str!("../../../core/proto/testdata/events.txt"),
     include_str!("../../../core/proto/testdata/locks.txt"),
 ];
-const QUERIES: [&str; 5] = [
+const QUERIES: [&str; 6] = [
     "/v1/locks?limit=5",
     "/v1/queue?lock=/locks/a%20b&token=12&limit=7",
     "/v1/sessions?session=0xfffffffffffffff1&limit=10000",
     "/v1/history?before=1.2.3&since_ms=-3&lock=/locks/x&session=0x5",
+    "/v1/contention?since_ms=-3&prefix=/locks/x&by=session&limit=7",
     "/v1/queue?lock=/%C3%A4",
 ];
 

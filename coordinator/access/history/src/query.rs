@@ -65,6 +65,8 @@ pub struct Page {
     pub more_before: Option<Key>,
     /// All events behind this zxid, of any lock, are kept or declared missing; earlier ones may be removed.
     pub complete_after: Zxid,
+    /// Time from which on all events are kept or declared missing; `i64::MIN`: nothing was removed.
+    pub complete_from_ms: i64,
 }
 
 /// Decision to continue a page or to stop.

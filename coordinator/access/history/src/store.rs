@@ -392,6 +392,7 @@ impl Store {
         let range = Range { from: Key::at(oldest_ms), before: filter.before };
         let mut reading = Reading::new(filter, &is_over);
         reading.page.complete_after = self.complete_after(oldest_ms);
+        reading.page.complete_from_ms = self.complete_from_ms(now_ms);
         if range.from >= range.before {
             return Ok(reading.page);
         }
@@ -437,6 +438,19 @@ impl Store {
         let open = self.open.as_ref().and_then(OpenSegment::first).filter(|first| is_hidden(*first));
         let hidden = closed.map(Footer::last).chain(open.map(|_| self.newest));
         hidden.map(|last| last.zxid).max().unwrap_or_default().max(self.trimmed)
+    }
+
+    /// Returns the time from which on no record was removed or is hidden as too old.
+    fn complete_from_ms(&self, now_ms: i64) -> i64 {
+        let first = self.closed.front().map(Footer::first);
+        let first = first.or_else(|| self.open.as_ref().and_then(OpenSegment::first));
+        let oldest_ms = now_ms.saturating_sub(self.bounds.max_age_ms);
+        let is_hidden = first.is_some_and(|first| first.time_ms < oldest_ms);
+        match first {
+            _ if self.trimmed == Zxid::default() && !is_hidden => i64::MIN,
+            Some(first) => first.time_ms.max(oldest_ms),
+            None => oldest_ms,
+        }
     }
 
     /// Reads a closed segment. Returns `None` for an unreadable segment.

@@ -104,6 +104,7 @@ fn router(context: HttpContext) -> Router {
         .route("/v1/locks/{*name}", get(report::report))
         .route("/v1/queue", get(report::report))
         .route("/v1/history", get(report::report))
+        .route("/v1/contention", get(report::report))
         .route("/v1/sessions", get(report::report))
         .route("/v1/access", get(report::report))
         .fallback(not_found)

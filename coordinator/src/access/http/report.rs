@@ -1,6 +1,6 @@
-//! Reports: `/v1/locks`, `/v1/queue`, `/v1/history`, `/v1/sessions`, `/v1/access`. The caller's identity
-//! selects the visible data: a certificate sees the data readable for its subject and address, an operator's
-//! token sees all data, other callers see the data readable for their address.
+//! Reports: `/v1/locks`, `/v1/queue`, `/v1/history`, `/v1/contention`, `/v1/sessions`, `/v1/access`. The
+//! caller's identity selects the visible data: a certificate sees the data readable for its subject and
+//! address, an operator's token sees all data, other callers see the data readable for their address.
 
 use std::borrow::Cow;
 

@@ -158,7 +158,7 @@ impl Reports {
 
 /// Returns a filter for entries visible to `who`, by the permissions at the time of the event and the present
 /// permissions of the lock.
-fn visible<'a>(
+pub(super) fn visible<'a>(
     machine: &'a Machine,
     scope: &'a Scope,
     who: &'a [Id],

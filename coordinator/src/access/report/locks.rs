@@ -194,12 +194,12 @@ fn since(then_ms: i64, now_ms: i64) -> i64 {
 }
 
 /// Decodes a label; invalid UTF-8 becomes replacement characters.
-fn label(bytes: &[u8]) -> String {
+pub(super) fn label(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// Returns `None` for an unknown address.
-fn address(text: &str) -> Option<String> {
+pub(super) fn address(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 

@@ -10,6 +10,7 @@
 
 pub(crate) mod access;
 mod backup;
+mod contention;
 mod history;
 mod locks;
 pub mod question;
@@ -182,6 +183,11 @@ impl ReportSlot {
     pub async fn answer(self, frozen: Frozen, what: &str, reader: Viewer) -> Result<String, Refusal> {
         match Question::parse(what)? {
             Question::History(question) => self.history(frozen, question, reader).await,
+            Question::Contention(question) => {
+                let until_ms = self.reports.now_ms(frozen.machine());
+                let asked = contention::Asked { question, until_ms, reader };
+                contention::document(&self.reports.history, frozen, asked).await
+            }
             Question::Backup { piece } => {
                 let backups = self.reports.backups.clone();
                 let work = move || backups.answer(&frozen, piece, &reader).map(|value| value.to_string());
@@ -233,7 +239,9 @@ fn document(
         Question::Access { lock, who } => {
             access::rights(machine, (lock, who.as_ref()), reader, is_guarded).map(|shown| json_of(&shown))
         }
-        Question::History(_) | Question::Backup { .. } => unreachable!("answered before"),
+        Question::History(_) | Question::Contention(_) | Question::Backup { .. } => {
+            unreachable!("answered before")
+        }
     }
 }
 

@@ -9,8 +9,9 @@ use super::Refusal;
 use super::backup::Piece;
 use crate::limits::{REPORT_DEFAULT_ITEMS, REPORT_MAX_ITEMS};
 
-pub(super) const PATHS: [&str; 6] =
-    ["/v1/locks", "/v1/queue", "/v1/history", "/v1/sessions", "/v1/access", "/v1/backup"];
+pub(super) const PATHS: [&str; 7] =
+    ["/v1/locks", "/v1/queue", "/v1/history", "/v1/contention", "/v1/sessions", "/v1/access", "/v1/backup"];
+const SINCE: &str = "milliseconds since 1970";
 const QUESTION_MAX_BYTES: usize = 16 << 10;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +29,7 @@ pub enum Question {
         limit: usize,
     },
     History(HistoryQuestion),
+    Contention(ContentionQuestion),
     Access {
         lock: String,
         /// Identity in question; `None`: the reader.
@@ -79,12 +81,7 @@ pub struct WatchQuestion {
 impl WatchQuestion {
     pub fn parse(query: &str) -> Result<WatchQuestion, Refusal> {
         let mut given = Parameters::parse(query)?;
-        let scope = match (given.lock()?, given.prefix()?) {
-            (Some(_), Some(_)) => return bad("`lock` and `prefix` exclude each other".to_owned()),
-            (Some(lock), None) => Scope::Lock(lock),
-            (None, Some(prefix)) => Scope::Prefix(prefix),
-            (None, None) => Scope::All,
-        };
+        let scope = given.scope()?;
         let after = given.take_as("after", "the id of an event", |text| text.parse().ok().map(Zxid))?;
         match given.0.first() {
             Some((name, _)) => bad(format!("/v1/watch has no parameter `{name}`")),
@@ -114,6 +111,26 @@ pub struct HistoryQuestion {
     pub since_ms: i64,
     /// Only entries before this position.
     pub before: Key,
+    pub limit: usize,
+}
+
+/// Property that tells clients apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientKey {
+    /// Label, else address, else session.
+    Label,
+    /// The address, else the session.
+    Address,
+    Session,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContentionQuestion {
+    /// The locks; pairs of waiters and holders are returned for a single lock.
+    pub scope: Scope,
+    /// Beginning of the time, in milliseconds since 1970. `None`: an hour ago.
+    pub since_ms: Option<i64>,
+    pub by: ClientKey,
     pub limit: usize,
 }
 
@@ -157,12 +174,16 @@ impl Question {
             "/v1/history" => Question::History(HistoryQuestion {
                 lock: given.lock()?,
                 session: given.session()?,
-                since_ms: given
-                    .take_as("since_ms", "milliseconds since 1970", |text| text.parse().ok())?
-                    .unwrap_or(0),
+                since_ms: given.take_as("since_ms", SINCE, |text| text.parse().ok())?.unwrap_or(0),
                 before: given
                     .take_as("before", "the value of `before` in a response", cursor)?
                     .unwrap_or(Key::MAX),
+                limit: given.limit()?,
+            }),
+            "/v1/contention" => Question::Contention(ContentionQuestion {
+                scope: given.scope()?,
+                since_ms: given.take_as("since_ms", SINCE, |text| text.parse().ok())?,
+                by: given.take_as("by", "label, address or session", client_key)?.unwrap_or(ClientKey::Label),
                 limit: given.limit()?,
             }),
             _ => {
@@ -182,6 +203,7 @@ impl Question {
             Question::Queue { lock, .. }
             | Question::Access { lock, .. }
             | Question::History(HistoryQuestion { lock: Some(lock), .. }) => Scope::Lock(lock.clone()),
+            Question::Contention(asked) => asked.scope.clone(),
             _ => Scope::All,
         }
     }
@@ -221,6 +243,15 @@ impl Parameters {
         }
     }
 
+    fn scope(&mut self) -> Result<Scope, Refusal> {
+        match (self.lock()?, self.prefix()?) {
+            (Some(_), Some(_)) => bad("`lock` and `prefix` exclude each other".to_owned()),
+            (Some(lock), None) => Ok(Scope::Lock(lock)),
+            (None, Some(prefix)) => Ok(Scope::Prefix(prefix)),
+            (None, None) => Ok(Scope::All),
+        }
+    }
+
     fn piece(&mut self) -> Result<Option<Piece>, Refusal> {
         let number = |text: &str| text.parse().ok();
         let backup = self.take_as("backup", "the value of `backup` in the first response", number)?;
@@ -257,6 +288,15 @@ impl Parameters {
 
     fn session(&mut self) -> Result<Option<SessionId>, Refusal> {
         self.take_as("session", "a session, like 0x100000000000001", session)
+    }
+}
+
+fn client_key(text: &str) -> Option<ClientKey> {
+    match text {
+        "label" => Some(ClientKey::Label),
+        "address" => Some(ClientKey::Address),
+        "session" => Some(ClientKey::Session),
+        _ => None,
     }
 }
 
@@ -324,6 +364,10 @@ mod tests {
         let session = Some(SessionId(-1));
         let sessions = Question::Sessions { session, limit: 100 };
         assert_eq!(Question::parse("/v1/sessions?session=ffffffffffffffff"), Ok(sessions));
+        let (scope, since_ms) = (Scope::Prefix("/locks/ci/".to_owned()), Some(7));
+        let contention = ContentionQuestion { scope, since_ms, by: ClientKey::Address, limit: 100 };
+        let asked = "/v1/contention?since_ms=7&by=address&prefix=/locks/ci/";
+        assert_eq!(Question::parse(asked), Ok(Question::Contention(contention)));
         let before = Key { time_ms: 5, zxid: Zxid(6), ordinal: 7 };
         let history = HistoryQuestion { lock: None, session: None, since_ms: -3, before, limit: 100 };
         let asked = format!("/v1/history?before={}&since_ms=-3", cursor_text(before));
@@ -350,6 +394,8 @@ mod tests {
             ("/v1/history?session=0x+1", "session=0x+1 is not a session"),
             ("/v1/history?since_ms=yesterday", "since_ms=yesterday is not milliseconds"),
             ("/v1/history?before=1.2", "before=1.2 is not the value"),
+            ("/v1/contention?lock=a&prefix=/b", "`lock` and `prefix` exclude each other"),
+            ("/v1/contention?by=name", "by=name is not label, address or session"),
             ("/v1/backup?backup=1", "`backup` and `offset` belong together"),
             ("/v1/backup?backup=1&offset=-1", "offset=-1 is not a number of bytes"),
         ] {
@@ -372,6 +418,7 @@ mod tests {
             "/v1/queue?lock=/locks/a%20b&token=0x12&limit=7",
             "/v1/sessions?session=0xfffffffffffffff1&limit=10000",
             "/v1/history?before=1.2.3&since_ms=-3&lock=/locks/x&session=0x5",
+            "/v1/contention?since_ms=-3&prefix=/locks/x&by=session&limit=10000",
         ] {
             let mut spoiler = Spoiler::new(good.len() as u64);
             for _ in 0..5_000 {
@@ -380,7 +427,8 @@ mod tests {
                 let (Question::Locks(LocksQuestion { limit, .. })
                 | Question::Queue { limit, .. }
                 | Question::Sessions { limit, .. }
-                | Question::History(HistoryQuestion { limit, .. })) = question
+                | Question::History(HistoryQuestion { limit, .. })
+                | Question::Contention(ContentionQuestion { limit, .. })) = question
                 else {
                     panic!("no damage makes a backup of {good}")
                 };

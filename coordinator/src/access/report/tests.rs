@@ -1,6 +1,7 @@
 //! Documents of real queues, field by field.
 
 mod clients;
+mod contention;
 mod frames;
 mod past;
 

@@ -118,6 +118,7 @@ fn the_oldest_segments_are_removed_above_the_byte_bound() {
         assert!((500..changes).contains(&count), "{count} of {len}");
         let page = read(&mut store, &all());
         assert_eq!(count, changes - page.complete_after.0, "none is missing in between");
+        assert_eq!(page.complete_from_ms, page.entries.last().unwrap().0.time_ms);
         let of_lock = Filter { lock: Some("/l".to_owned()), ..all() };
         assert_eq!(ranges(&read(&mut store, &of_lock)), (records, gaps));
         assert!(size_of(node.path()) <= bounds.max_bytes, "with copies that are read");
@@ -136,6 +137,10 @@ fn old_entries_are_hidden_and_removed() {
         assert!(segments(node.path()).len() <= 10, "{zxid}");
         let shown = store.page(&all(), None, now(zxid), || false).unwrap();
         assert_eq!(shown.entries.last().unwrap().0.zxid.0, (zxid - 80_000).max(0) + 1, "none goes too early");
+        let (known_ms, oldest_ms) = (shown.complete_from_ms, now(zxid) - 80_000);
+        let is_all = oldest_ms <= time_of(1);
+        assert_eq!(known_ms == i64::MIN, is_all, "{zxid}");
+        assert!(is_all || (oldest_ms..=oldest_ms + 1_000).contains(&known_ms), "{zxid}: {known_ms}");
     }
     let shown = store.page(&all(), None, now(200_001), || false).unwrap();
     let oldest = shown.entries.last().unwrap().0.zxid.0;
@@ -148,7 +153,7 @@ fn old_entries_are_hidden_and_removed() {
     let shown = open(node.path(), bounds).page(&all(), None, now(300_000), || false).unwrap();
     assert_eq!(
         shown,
-        Page { complete_after: Zxid(200_001), ..Page::default() },
+        Page { complete_after: Zxid(200_001), complete_from_ms: now(300_000) - 80_000, ..Page::default() },
         "it is known after a restart"
     );
 }

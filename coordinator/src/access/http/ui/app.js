@@ -4,6 +4,7 @@ import { ask, h, say, swap, tick, clock } from './dom.js';
 import { healthOf } from './health.js';
 import { Problem, get, poll, token } from './net.js';
 import { cluster } from './cluster.js';
+import { contention } from './contention.js';
 import { locks } from './locks.js';
 import { lock } from './lock.js';
 import { session, sessions } from './sessions.js';
@@ -12,8 +13,8 @@ import { tree } from './tree.js';
 import { tryIt } from './try.js';
 
 const PAGES = { '': ['Cluster', cluster], locks: ['Locks', locks], lock: ['Lock', lock],
-  sessions: ['Sessions', sessions], session: ['Session', session], tree: ['Tree', tree], sim: ['Simulator', simulator], try: ['Try it', tryIt] };
-const NAV = ['', 'locks', 'sessions', 'tree', 'sim', 'try'];
+  contention: ['Waits', contention], sessions: ['Sessions', sessions], session: ['Session', session], tree: ['Tree', tree], sim: ['Simulator', simulator], try: ['Try it', tryIt] };
+const NAV = ['', 'locks', 'contention', 'sessions', 'tree', 'sim', 'try'];
 const THEMES = ['light dark', 'dark', 'light'];
 const PARENT = { lock: 'locks', session: 'sessions' };
 

@@ -18,7 +18,7 @@ export function lock(el, { app, query, signal, live }) {
   const chain = h('div', {});
   const log = h('ol', { class: 'past', tabindex: 0, 'aria-label': 'History, newest first' });
   const pulse = h('span', { class: 'tag' });
-  swap(el, h('p', { class: 'crumb' }, h('a', { href: '#/locks' }, 'Locks')),
+  swap(el, h('p', { class: 'crumb' }, h('a', { href: '#/locks' }, 'Locks'), ' · ', h('a', { href: href('contention', { lock: path }) }, 'Waits of this lock')),
     h('h1', {}, h('bdi', {}, name(path)), ' ', pulse), note,
     h('div', { class: 'sides' }, h('section', {}, holders, waiters), h('section', {}, h('h2', {}, 'History'), facts, log)),
     lanes.el, chain);

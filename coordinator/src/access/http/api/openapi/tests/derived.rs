@@ -24,7 +24,7 @@ use crate::access::http::api::answer::ProblemDocument;
         paths::campaign, paths::resign, paths::leader,
         paths::get_root, paths::get_znode, paths::set_znode, paths::create_znode, paths::delete_znode,
         paths::lock_state, paths::lock_state_by_put, paths::unlock_state,
-        paths::locks, paths::queue, paths::history, paths::sessions, paths::access, paths::end_session, paths::status, paths::watch,
+        paths::locks, paths::queue, paths::history, paths::contention, paths::sessions, paths::access, paths::end_session, paths::status, paths::watch,
         paths::openapi,
     ),
     components(schemas(ProblemDocument)),

@@ -232,6 +232,21 @@ fn queue() {}
             content_type = "application/problem+json")))]
 fn history() {}
 
+/// Shows which locks clients waited for, how long, and behind which holders
+#[utoipa::path(get, path = "/v1/contention", tag = "reports",
+    params(
+        ("lock" = Option<String>, Query, min_length = 1, description = "Path of the lock"),
+        ("prefix" = Option<String>, Query, min_length = 1, description = "Only locks with this prefix of the path"),
+        ("since_ms" = Option<i64>, Query, description = "Beginning of the time, in milliseconds since 1970; otherwise an hour ago"),
+        ("by" = Option<String>, Query, pattern = "^(label|address|session)$", description = "How clients are told apart"),
+        Limit),
+    responses(
+        (status = 200, description = "See docs/monitoring.md", body = serde_json::Value),
+        OfReport,
+        (status = 501, description = "This node records no history", body = ProblemDocument,
+            content_type = "application/problem+json")))]
+fn contention() {}
+
 /// Lists open sessions and leases with their locks
 #[utoipa::path(get, path = "/v1/sessions", tag = "reports",
     params(
