@@ -8,6 +8,7 @@ use std::process::Command;
 use rowlock_coordinator::ClusterConfig;
 
 use crate::support::command::{rowlock, run};
+use crate::support::tools::Tool;
 
 fn deploy(name: &str) -> PathBuf {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("deploy").join(name)
@@ -107,6 +108,124 @@ fn pods_with_certificates_are_the_plain_pods_with_other_ports_probes_and_files()
     assert_eq!(text.matches("port: 2181").count() + text.matches("8481").count(), 0, "no port without TLS");
     assert_eq!(text.matches("port: 2481").count(), 3, "both Services and the policy");
     assert!(text.contains("defaultMode: 288") && !text.contains("ca.key"), "{text}");
+}
+
+/// Returns the manifests of the chart with these values (JSON) in Kustomize's form, and the `cluster.toml`.
+fn chart(helm: &[&str], folder: &Path, values: &str) -> Result<(Vec<String>, ClusterConfig), String> {
+    let mut command = Command::new(helm[0]);
+    command.args(&helm[1..]);
+    if helm.len() == 1 {
+        fs::write(folder.join("values.yaml"), values).unwrap();
+        command
+            .args(["template", "rowlock"])
+            .arg(deploy("helm/rowlock"))
+            .arg("-f")
+            .arg(folder.join("values.yaml"));
+    } else {
+        command.arg(deploy("helm/rowlock")).args(["rowlock", values]);
+    }
+    let rendered = command.output().unwrap();
+    if !rendered.status.success() {
+        return Err(String::from_utf8(rendered.stderr).unwrap());
+    }
+    fs::write(folder.join("rendered.yaml"), rendered.stdout).unwrap();
+    fs::write(folder.join("kustomization.yaml"), "resources: [rendered.yaml]\n").unwrap();
+    Ok(kustomized(folder))
+}
+
+/// Returns the manifests in Kustomize's form but the ConfigMap and the Secret, without the hashes that
+/// Kustomize appends to the names of these two, and the `cluster.toml` of the ConfigMap.
+fn kustomized(folder: &Path) -> (Vec<String>, ClusterConfig) {
+    let rendered = Command::new("kubectl").args(["kustomize", "."]).current_dir(folder).output().unwrap();
+    assert!(rendered.status.success(), "{}", String::from_utf8_lossy(&rendered.stderr));
+    let text = String::from_utf8(rendered.stdout).unwrap();
+    let is_kind = |of: &&str, kind: &str| of.lines().any(|line| line == format!("kind: {kind}"));
+    let config = text.split("\n---\n").find(|of| is_kind(of, "ConfigMap")).unwrap();
+    let file = config.lines().skip_while(|line| *line != "  cluster.toml: |").skip(1);
+    let file = file.take_while(|line| line.is_empty() || line.starts_with("    "));
+    let file: String = file.flat_map(|line| [line.trim_start(), "\n"]).collect();
+    fs::write(folder.join("made.toml"), file).unwrap();
+    let others = text.split("\n---\n").filter(|of| !is_kind(of, "ConfigMap") && !is_kind(of, "Secret"));
+    let plain =
+        |line: &str| match line.trim().strip_prefix("name: rowlock-").map(|end| end.rsplit('-').next()) {
+            Some(Some(hash)) if hash.len() == 10 => line[..line.len() - 11].to_owned(),
+            _ => line.to_owned(),
+        };
+    // What the chart adds to the manifests of Kustomize.
+    let is_more = |line: &&str| {
+        let line = line.trim_start();
+        line.starts_with("checksum/config: ") || line == "imagePullPolicy: IfNotPresent"
+    };
+    let lines = |of: &str| of.trim().lines().filter(|line| !is_more(line)).map(plain).collect::<Vec<_>>();
+    let others = others.map(|of| lines(of).join("\n")).collect();
+    (others, ClusterConfig::load(&folder.join("made.toml")).unwrap())
+}
+
+/// Rendered where Helm, or its library for Python (`pip install helm-python-sdk`), is there.
+#[test]
+fn the_chart_is_the_manifests_of_kustomize_with_values() {
+    const SKIPPED: &str = "the chart for Helm";
+    let script = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/support/helm_template.py"));
+    let script = script.to_str().unwrap();
+    let find = |name, probe: &[&str]| {
+        Tool { name, programs: &[Path::new(name)], probe, least: &[0], skipped: SKIPPED }.find().is_some()
+    };
+    let helm = match (find("helm", &["version", "--short"]), find("kubectl", &["version", "--client"])) {
+        (_, false) => return,
+        (true, true) => vec!["helm"],
+        (false, true) if find("python3", &[script]) => vec!["python3", script],
+        (false, true) => return,
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let made = folder.path().join("chart");
+    fs::create_dir(&made).unwrap();
+    for name in ["kubernetes", "kubernetes-tls"] {
+        let copy = folder.path().join(name);
+        fs::create_dir_all(copy.join("secrets")).unwrap();
+        for file in ["cluster.toml", "kustomization.yaml", "rowlock.yaml"] {
+            let _ = fs::copy(deploy(name).join(file), copy.join(file)); // the overlay has no manifests
+        }
+        let described = fs::read_to_string(copy.join("kustomization.yaml")).unwrap();
+        for secret in described.lines().filter_map(|line| line.trim().strip_prefix("- secrets/")) {
+            fs::write(copy.join("secrets").join(secret), secret).unwrap();
+        }
+        let (wanted, config) = kustomized(&copy);
+        let values = format!(r#"{{"tls":{{"enabled":{}}}}}"#, name == "kubernetes-tls");
+        let (found, of_chart) = chart(&helm, &made, &values).unwrap();
+        assert_eq!(found, wanted, "{name}");
+        assert_eq!(format!("{:?}", of_chart.nodes), format!("{:?}", config.nodes), "{name}");
+        assert_eq!((of_chart.http.api, of_chart.http.tls), (config.http.api, config.http.tls), "{name}");
+        assert_eq!(of_chart.http.token_file.is_some(), config.http.token_file.is_some(), "{name}");
+    }
+    let values = r#"{"replicas":5,"tls":{"enabled":true,"secret":"mine"},"tokens":{"enabled":false},
+        "settings":"[limits]\nsessions = 4000","storage":{"className":"fast","size":"20Gi"},"antiAffinity":"preferred",
+        "podDisruptionBudget":{"enabled":false},"networkPolicy":{"clients":[{"podSelector":{}}]}}"#;
+    let (found, config) = chart(&helm, &made, values).unwrap();
+    let text = found.join("\n");
+    assert_eq!(
+        (config.nodes.len(), config.limits.sessions, config.http.token_file.is_some()),
+        (5, 4_000, false)
+    );
+    for part in [
+        "storageClassName: fast",
+        "storage: 20Gi",
+        "replicas: 5",
+        "preferredDuring",
+        "podSelector: {}",
+        "path: secrets/node-5.key",
+        "name: mine",
+    ] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+    for part in ["PodDisruptionBudget", "secrets/tokens", "requiredDuring", "node-6"] {
+        assert!(!text.contains(part), "{part} is in {text}");
+    }
+    for (values, why) in
+        [(r#"{"replicas":2}"#, "must be odd"), (r#"{"antiAffinity":"some"}"#, "antiAffinity must be")]
+    {
+        let refused = chart(&helm, &made, values).unwrap_err();
+        assert!(refused.contains(why), "{values}: {refused}");
+    }
 }
 
 #[test]
