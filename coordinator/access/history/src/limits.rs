@@ -17,8 +17,8 @@ pub const HISTORY_DELAY_MAX: Duration = Duration::from_millis(100);
 pub const HISTORY_QUEUE_MAX_JOBS: usize = 65_536;
 /// Free bytes on the disk below which the history records nothing: the log needs the rest.
 pub const HISTORY_FREE_MIN_BYTES: u64 = 256 << 20;
-/// Pause before the next use of the history's files after a failure.
-pub const HISTORY_RETRY_PAUSE: Duration = Duration::from_secs(60);
+/// Pause before the next use of the history's files after a failure: queries fail, and events are lost.
+pub const HISTORY_RETRY_PAUSE: Duration = Duration::from_secs(5);
 /// Time limit of a query of the history. Beyond: the query fails.
 pub const HISTORY_READ_MAX: Duration = Duration::from_secs(5);
 /// Time for the history to write its buffers when a node stops.
