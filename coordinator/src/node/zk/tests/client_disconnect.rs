@@ -1,4 +1,5 @@
-//! Tests of sessions whose clients hang up, with and without a disconnect grace.
+//! Tests of session timers: requests restart them, and clients that hang up shorten them if they asked for a
+//! disconnect grace.
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use rowlock_proto::request::ConnectRequest;
 use rowlock_proto::response::Response;
 use rowlock_proto::{CreateMode, ErrorCode, EventType, Request, SessionId};
 
-use super::client::{Client, connect_request, create, watched};
+use super::client::{Client, connect_request, create, unwatched, watched};
 use super::node::{Node, config};
 use crate::limits;
 
@@ -34,6 +35,35 @@ async fn due_soon(node: &Node, left: usize, pinging: &mut Client) -> Vec<Session
     assert_eq!(pinging.call(Request::Ping).await, Ok(Response::Empty));
     let (_, due) = node.expiry_table.due(time::now() + Duration::from_secs(20)).expect("it leads");
     due.into_iter().map(|(session, _)| session).collect()
+}
+
+/// Returns whether a read by a new session, and then perhaps its hang-up, restarted the session's timer.
+async fn restarts(pause: Duration, hangs_up: bool) -> bool {
+    let node = Node::start().await;
+    let mut witness = connect(&node).await;
+    let mut client = connect(&node).await;
+    let opened = time::now();
+    time::sleep(pause).await;
+    client.call(Request::Exists(unwatched("/none"))).await.unwrap_err();
+    let session = client.opened.session;
+    let client = (!hangs_up).then_some(client);
+    while node.context.registry.len() > 1 + usize::from(client.is_some()) {
+        tokio::task::yield_now().await;
+    }
+    // The ping reaches the leader after the keepalive of the read.
+    assert_eq!(witness.call(Request::Ping).await, Ok(Response::Empty));
+    let timeout = Duration::from_millis(TIMEOUT_MS as u64);
+    let (_, due) = node.expiry_table.due(opened + timeout).expect("it leads");
+    drop(client);
+    node.stop().await;
+    due.iter().all(|(due, _)| *due != session)
+}
+
+#[tokio::test]
+async fn a_request_is_a_keepalive_even_if_it_is_the_last_one_of_its_connection() {
+    let longer_than_a_keepalive_is_kept_back = Duration::from_millis(150);
+    assert!(restarts(longer_than_a_keepalive_is_kept_back, false).await, "a request alone");
+    assert!(restarts(Duration::ZERO, true).await, "a request right before the hang-up");
 }
 
 #[tokio::test]
