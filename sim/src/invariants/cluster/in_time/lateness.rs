@@ -43,7 +43,7 @@ const KINDS: [(Debt, &str, u64); 14] = [
     (Debt::Change, "change", 6_000),
     (Debt::Autopilot, "autopilot", 4_000),
     (Debt::Version, "version", 1_500),
-    (Debt::Reconnect, "reconnect", 100),
+    (Debt::Reconnect, "reconnect", 150),
     (Debt::Heartbeat, "heartbeat", 150),
     (Debt::Call, "call", 400),
     (Debt::Grant, "grant", 200),
