@@ -4,7 +4,9 @@
 
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
-use rowlock_coordinator::access::report::question::{HistoryQuestion, LocksQuestion, Question};
+use rowlock_coordinator::access::report::question::{
+    ContentionQuestion, HistoryQuestion, LocksQuestion, Question, Scope,
+};
 use rowlock_coordinator::limits::REPORT_MAX_ITEMS;
 use rowlock_fuzz::{fuzz_target, within_worth};
 use rowlock_proto::path;
@@ -19,6 +21,9 @@ fuzz_target!(|input: &[u8]| {
         Question::Locks(LocksQuestion { limit, .. }) | Question::Sessions { limit, .. } => (*limit, None),
         Question::Queue { lock, limit, .. } => (*limit, Some(lock)),
         Question::History(HistoryQuestion { lock, limit, .. }) => (*limit, lock.as_ref()),
+        Question::Contention(ContentionQuestion { scope, limit, .. }) => {
+            (*limit, if let Scope::Lock(lock) = scope { Some(lock) } else { None })
+        }
     };
     assert!((1..=REPORT_MAX_ITEMS).contains(&limit));
     assert!(lock.is_none_or(|lock| path::validate(lock).is_ok()));
