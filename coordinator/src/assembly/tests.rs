@@ -167,11 +167,9 @@ async fn an_entry_that_overtook_another_is_skipped_and_may_return() {
     assert_eq!(write(then).await, EntryOutcome::Skipped, "the one before it is missing");
     assert_eq!((sessions(&node), node.metrics().batches_skipped_total.get()), (0, 1));
     assert_eq!((write(last).await, write(then).await), (EntryOutcome::Applied, EntryOutcome::Applied));
-    assert_eq!(
-        write(Ordinal { term, number: last.number }).await,
-        EntryOutcome::Skipped,
-        "it comes a second time"
-    );
+    for _ in 0..2 {
+        assert_eq!(write(last).await, EntryOutcome::Skipped, "it comes again");
+    }
     assert_eq!(sessions(&node), 2);
     node.shutdown().await;
     let survivor = rowlock_backup::survivor::read(folder.path()).expect("its folder is whole");
