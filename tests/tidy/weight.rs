@@ -32,12 +32,12 @@ const RIDDLES: [&str; 11] = [
 /// sentence in its commit that says for what.
 const CEILINGS: [(&str, usize); 7] = [
     ("lines of Rust, all", 225_900),
-    ("lines of Rust that ship, without tests", 101_420),
+    ("lines of Rust that ship, without tests", 101_435),
     ("doc comments of three words or fewer", 0),
     ("names of types defined more than three times", 0),
     ("riddle words in Rust", 8),
     ("riddle words in pages", 0),
-    ("words in pages", 44_955),
+    ("words in pages", 45_016),
 ];
 
 pub fn breaches(tree: &Tree) -> Vec<String> {

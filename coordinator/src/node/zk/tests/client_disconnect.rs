@@ -45,7 +45,7 @@ async fn restarts(pause: Duration, hangs_up: bool) -> bool {
     let opened = time::now();
     time::sleep(pause).await;
     client.call(Request::Exists(unwatched("/none"))).await.unwrap_err();
-    let session = client.opened.session;
+    let session = client.opened.session_id;
     let client = (!hangs_up).then_some(client);
     while node.context.registry.len() > 1 + usize::from(client.is_some()) {
         tokio::task::yield_now().await;
