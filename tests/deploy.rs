@@ -144,7 +144,9 @@ fn kustomized(folder: &Path) -> (Vec<String>, ClusterConfig) {
     let file = config.lines().skip_while(|line| *line != "  cluster.toml: |").skip(1);
     let file = file.take_while(|line| line.is_empty() || line.starts_with("    "));
     let file: String = file.flat_map(|line| [line.trim_start(), "\n"]).collect();
-    fs::write(folder.join("made.toml"), file).unwrap();
+    // Beside the folder: the nodes' data folders are named from the file's place.
+    let made = folder.with_file_name("made.toml");
+    fs::write(&made, file).unwrap();
     let others = text.split("\n---\n").filter(|of| !is_kind(of, "ConfigMap") && !is_kind(of, "Secret"));
     let plain =
         |line: &str| match line.trim().strip_prefix("name: rowlock-").map(|end| end.rsplit('-').next()) {
@@ -158,7 +160,7 @@ fn kustomized(folder: &Path) -> (Vec<String>, ClusterConfig) {
     };
     let lines = |of: &str| of.trim().lines().filter(|line| !is_more(line)).map(plain).collect::<Vec<_>>();
     let others = others.map(|of| lines(of).join("\n")).collect();
-    (others, ClusterConfig::load(&folder.join("made.toml")).unwrap())
+    (others, ClusterConfig::load(&made).unwrap())
 }
 
 /// Rendered where Helm, or its library for Python (`pip install helm-python-sdk`), is there.
