@@ -75,6 +75,7 @@ func TestAWaitEndsAtTheGrantAndAHoldAtTheRelease(t *testing.T) {
 	time.Sleep(400 * time.Millisecond)
 	released := now()
 	l.Unlock()
+	ended := now()
 	_, waits, holds := seen.seen()
 	waited, isHeld := waits[0].Waited, holds[0].Held
 	if (waits[0] != Wait{"a", "a/1", true, Granted, waited}) || (holds[0] != Hold{"a", "a/1", Released, isHeld}) {
@@ -83,8 +84,8 @@ func TestAWaitEndsAtTheGrantAndAHoldAtTheRelease(t *testing.T) {
 	if waited < 500*time.Millisecond || waited > granted-began {
 		t.Error("waited", waited)
 	}
-	if isHeld < 400*time.Millisecond || isHeld > released-granted+100*time.Millisecond {
-		t.Error("held", isHeld)
+	if isHeld < released-granted || waited+isHeld > ended-began {
+		t.Error("the wait and the hold share no moment", waited, isHeld)
 	}
 }
 
@@ -181,7 +182,13 @@ func TestALostHoldEndsAtTheDeadlineAlsoWhenTheProgramNoticesItLate(t *testing.T)
 		t.Fatal(err)
 	}
 	kept.Silence()
-	time.Sleep(shortTTL + time.Second)
+	began := now()
+	waitFor(t, "the loss", func() bool {
+		_, _, holds := seen.seen()
+		return len(holds) > 0 && now() > began+shortTTL
+	})
+	// The program notices the second loss late.
+	time.Sleep(time.Second)
 	if _, _, holds := seen.seen(); len(holds) != 1 {
 		t.Fatal("something has looked at the second", holds)
 	}

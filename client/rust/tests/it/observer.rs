@@ -60,23 +60,27 @@ async fn a_contended_wait_ends_at_the_grant_and_its_hold_at_the_release() {
         let began = time::now();
         let request = client.mutex("a/1").request().metrics_name("a");
         let waiting = task::spawn("waiter", async move { request.lock().await.unwrap() });
+        fake.until("the waiter is queued", |world| world.children("/locks/a/1").len() == 2).await;
+        let queued = time::now();
         time::sleep(STEP).await;
         assert_eq!((seen.now().in_progress, seen.now().waits.len()), (1, 0));
+        let least_waited = queued.elapsed();
         holder.release().await.unwrap();
         let guard = waiting.await.unwrap();
         let granted = time::now();
         time::sleep(STEP).await;
         let released = time::now();
         drop(guard);
-        let Events { in_progress, waits, holds, .. } = seen.now();
+        let (ended, Events { in_progress, waits, holds, .. }) = (time::now(), seen.now());
         let ((name, lock, contended, outcome, waited), (_, end, held)) = (&waits[0], &holds[0]);
         assert_eq!((in_progress, waits.len(), holds.len()), (0, 1, 1));
         assert_eq!((&**name, &**lock, *contended, *outcome), ("a", "/locks/a/1", true, WaitOutcome::Granted));
-        // The spawned task may begin late, and the sleep a millisecond early.
-        assert!(*waited > STEP / 2 && *waited <= granted - began, "{waited:?}");
-        let least = released - granted;
         assert_eq!(*end, HoldOutcome::Released);
-        assert!(*held >= least && *held <= least + STEP, "{held:?} {least:?}");
+        assert!(*waited >= least_waited && *held >= released - granted, "{waited:?} {held:?}");
+        assert!(
+            *waited + *held <= ended - began,
+            "the wait and the hold share no moment: {waited:?} {held:?}"
+        );
     }
 }
 
@@ -88,10 +92,17 @@ async fn each_acquire_has_one_outcome_and_leaves_the_waiting() {
         drop(mutex.lock().await.unwrap());
         let _holder = fake.client().await.mutex("l").lock().await.unwrap();
         assert!(mutex.try_lock().await.unwrap().is_none());
+        let asked = time::now();
         mutex.lock_timeout(STEP).await.unwrap_err();
+        let timed_out_within = asked.elapsed();
         assert!(time::timeout(STEP, mutex.lock()).await.is_err(), "it is dropped");
+        fake.until("the dropped one has left", |world| world.children("/locks/l").len() == 1).await;
         let waiting = task::spawn("waiter", async move { mutex.lock().await });
-        time::sleep(STEP).await;
+        fake.until("the waiter is queued", |world| world.children("/locks/l").len() == 2).await;
+        // A session's answers come in order: the waiter has its own before the last of these.
+        for _ in 0..3 {
+            client.exists("/").await.unwrap();
+        }
         fake.expire(&client);
         waiting.await.unwrap().unwrap_err();
         let Events { in_progress, waits, holds, .. } = seen.now();
@@ -100,7 +111,7 @@ async fn each_acquire_has_one_outcome_and_leaves_the_waiting() {
         let expected =
             [("granted", false), ("busy", true), ("timed_out", true), ("canceled", true), ("lost", true)];
         assert_eq!((in_progress, ends, holds.len()), (0, expected.to_vec(), 1));
-        assert!(waits[2].4 >= STEP && waits[2].4 < 3 * STEP, "{waits:?}");
+        assert!(waits[2].4 >= STEP && waits[2].4 <= timed_out_within, "{waits:?}");
     }
 }
 
@@ -108,21 +119,21 @@ async fn each_acquire_has_one_outcome_and_leaves_the_waiting() {
 async fn a_lost_hold_ends_at_its_deadline_and_once() {
     for fake in [Fake::start().await, Fake::rowlock().await] {
         let (client, seen) = observed(&fake).await;
+        let began = time::now();
         let guard = client.mutex("l").lock().await.unwrap();
         let granted = time::now();
         fake.silence();
-        // A heartbeat that is on its way may move the deadline once.
-        time::sleep(STEP / 4).await;
-        let certain = guard.valid_until().unwrap() - granted;
-        guard.lost().await;
+        // A heartbeat that is on its way may move the deadline.
+        let mut until = granted;
+        while let Some(valid) = guard.valid_until() {
+            until = valid;
+            let _ = time::timeout(STEP / 20, guard.lost()).await; // the end of the time asks again
+        }
         time::sleep(STEP).await;
         drop(guard);
         let holds = seen.now().holds;
         assert_eq!((holds.len(), holds[0].1), (1, HoldOutcome::Lost));
-        assert!(
-            holds[0].2 <= certain + STEP / 4 && holds[0].2 + STEP / 2 >= certain,
-            "{holds:?} {certain:?}"
-        );
+        assert!(until - granted <= holds[0].2 && holds[0].2 <= until - began, "{holds:?} {until:?}");
     }
 }
 

@@ -85,12 +85,14 @@ final class ObserverTest {
             Thread.sleep(400);
             long released = Clock.now();
             guard.release();
+            long ended = Clock.now();
             var wait = seen.waits().get(0);
             var hold = seen.holds().get(0);
             check(wait.equals(new LockObserver.Wait("a", "a/1", true, Outcome.GRANTED, wait.waited())), wait);
             check(isBetween(wait.waited(), 500, granted - began), wait);
             check(hold.equals(new LockObserver.Hold("a", "a/1", Outcome.RELEASED, hold.held())), hold);
-            check(isBetween(hold.held(), 400, released - granted + 300 * Transport.MILLISECOND), hold);
+            check(hold.held().toNanos() >= released - granted, hold);
+            check(wait.waited().plus(hold.held()).toNanos() <= ended - began, "the wait and the hold share no moment");
         }
     }
 
@@ -179,7 +181,10 @@ final class ObserverTest {
             var kept = cluster.lock("a").acquire();
             var byHand = cluster.lock("b").keepAlive(false).acquire();
             kept.silence();
-            Thread.sleep(SHORT_MS + 1_000);
+            long began = Clock.now();
+            waitFor(() -> !seen.holds().isEmpty() && Clock.now() > began + SHORT_MS * Transport.MILLISECOND, seen.holds());
+            // The program notices the second loss late.
+            Thread.sleep(1_000);
             check(seen.holds().size() == 1, "something has looked at the second: " + seen.holds());
             check(kept.isLost() && byHand.isLost(), "it is held past its deadline");
             check(!kept.release() && !byHand.release(), "not held");
