@@ -104,7 +104,7 @@ pub struct WaitedBehind {
     /// The holder; `None` without a holder that the reader may see: a hand-over, or a lock-delay.
     pub holder: Option<String>,
     /// True if a gap of the history hides whether there was a holder.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unknown: bool,
     /// Waiting time; holders at the same time have equal parts.
     pub waited_ms: i64,
@@ -127,8 +127,4 @@ pub struct WaitingPair {
     /// The holder, and the waiting time behind the holder.
     #[serde(flatten)]
     pub behind: WaitedBehind,
-}
-
-fn is_false(value: &bool) -> bool {
-    !*value
 }

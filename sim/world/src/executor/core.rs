@@ -197,7 +197,7 @@ impl Heart for Core {
 
 /// Longest delay of a slow disk, so that the disk answers before a run ends.
 const DISK_HANGS_MICROS: u64 = 30_000_000;
-/// Pace from which a slow disk's usual flush lasts as long as another disk's stall.
+/// Pace up to which a disk stalls at times. Beyond: its usual flush lasts as long as a quick disk's stall.
 const STALLS_UP_TO_PACE: u64 = 50;
 /// Longest time after which work on a slow disk follows a change of the disk's pace.
 const PACE_STEP_MICROS: u64 = 100_000;
@@ -289,8 +289,8 @@ impl World for Core {
             let mut state = self.state.lock();
             let pace = u64::from(state.hosts[host.0].disk.pace());
             let is_log = name == "rowlock-wal";
-            // A flush takes 0.1 to 0.3 ms, occasionally far longer, unless the disk is that slow anyway: a
-            // device that stalls does not stall longer for being slow. Other work reads and writes more.
+            // A flush takes 0.1 to 0.3 ms, occasionally far longer, unless the disk is that slow anyway;
+            // other work reads and writes more.
             let (least, spread) = match (is_log, state.pace.below(500)) {
                 (true, 0) if pace <= STALLS_UP_TO_PACE => (5_000, 20_000),
                 (true, _) => (100, 200),

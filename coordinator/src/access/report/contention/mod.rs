@@ -124,9 +124,8 @@ async fn read(
         })
         .await;
         match page.more_before {
-            Some(_) if sweep.is_full() => {}
+            _ if sweep.is_full() => {}
             Some(more) => before = more,
-            None if sweep.is_full() => {}
             None => {
                 let (from_ms, cut) = (page.complete_from_ms, Some(GapReason::Trimmed));
                 return Ok(Read { sweep, from_ms, cut });

@@ -104,12 +104,12 @@ impl Clients {
             budget.bytes += Budget::ENTRY_BYTES;
         }
         self.count += 1;
-        self.settle(client).0 += 1;
+        self.add_elapsed(client).0 += 1;
     }
 
     fn remove(&mut self, client: Client) {
         self.count -= 1;
-        let (number, _) = self.settle(client);
+        let (number, _) = self.add_elapsed(client);
         *number -= 1;
         if *number == 0 {
             self.present.remove(&client);
@@ -117,7 +117,7 @@ impl Clients {
     }
 
     /// Adds the time since the last change of the client's positions to its sum.
-    fn settle(&mut self, client: Client) -> &mut (u32, f64) {
+    fn add_elapsed(&mut self, client: Client) -> &mut (u32, f64) {
         let present = self.present.entry(client).or_insert((0, self.clock));
         *self.sums.entry(client).or_insert(0.0) += f64::from(present.0) * (self.clock - present.1);
         present.1 = self.clock;
@@ -258,7 +258,7 @@ impl LockSweep {
     pub fn sums(&mut self) -> [Vec<(Client, f64)>; 2] {
         [&mut self.waiters, &mut self.holders].map(|clients| {
             for client in clients.present.keys().copied().collect::<Vec<_>>() {
-                clients.settle(client);
+                clients.add_elapsed(client);
             }
             clients.sums.iter().map(|(client, sum)| (*client, *sum)).collect()
         })

@@ -111,6 +111,8 @@ fn holders_that_share_the_lock_share_the_waiting() {
         ],
     );
     assert_eq!(pairs(&found), rows(&[("writer", "reader 1", 2_000), ("writer", "reader 2", 2_000)]));
+    let behind: Vec<i64> = found.locks[0].behind.iter().map(|of| of.waited_ms).collect();
+    assert_eq!(behind, [2_000, 2_000], "the sums by holder are those of the pairs");
 }
 
 #[test]

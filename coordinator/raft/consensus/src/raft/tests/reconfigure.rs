@@ -43,6 +43,10 @@ async fn until_steps(cluster: &Cluster, wanted: usize, ask: impl AsyncFn(u64)) -
     time::timeout(PATIENCE, asking).await.expect("some leader does it in time")
 }
 
+fn led_by(id: u64) -> Leadership {
+    Leadership { term: 1, leader: Some(NodeId(id)), ready: true }
+}
+
 /// Returns the part of node `id` in changes, as if it saw this leadership.
 fn reconfigurer(cluster: &Cluster, id: u64, view: Leadership) -> Reconfigurer<Machine> {
     let (me, tasks) = (NodeId(id), TaskGroup::new(Shutdown::new()));
@@ -56,8 +60,7 @@ async fn ask(cluster: &Cluster, wanted: &Wanted) -> Result<u64, ErrorCode> {
     let asking = async {
         loop {
             let id = cluster.leader_among(&ALL).await;
-            let view = Leadership { term: 1, leader: Some(NodeId(id)), ready: true };
-            if let Ok(decided) = reconfigurer(cluster, id, view).reconfigure(wanted).await {
+            if let Ok(decided) = reconfigurer(cluster, id, led_by(id)).reconfigure(wanted).await {
                 return decided;
             }
         }
@@ -104,7 +107,7 @@ async fn a_change_needs_a_leader_its_version_and_its_quorum() {
     cluster.agree(&ALL, last).await;
     let stranger = cluster.nodes[&4].member.peer_addr.clone();
 
-    let follower = Leadership { term: 1, leader: Some(NodeId(leader % 3 + 1)), ready: true };
+    let follower = led_by(leader % 3 + 1);
     let refused = reconfigurer(&cluster, leader, follower).reconfigure(&leaving(leader)).await;
     assert_eq!(refused, Err(Refusal::NotLeader { leader: follower.leader }));
     let outdated = Wanted { config_id: 1_000_000, ..joining(4, &stranger, "observer") };
@@ -127,8 +130,7 @@ async fn a_change_needs_a_leader_its_version_and_its_quorum() {
     let [silent, other] = [leader % 3 + 1, (leader + 1) % 3 + 1];
     cluster.cuts.isolate(silent);
     until_silent(&cluster, silent).await;
-    let view = Leadership { term: 1, leader: Some(NodeId(leader)), ready: true };
-    let refused = reconfigurer(&cluster, leader, view).reconfigure(&leaving(other)).await;
+    let refused = reconfigurer(&cluster, leader, led_by(leader)).reconfigure(&leaving(other)).await;
     assert_eq!(refused, Ok(Err(ErrorCode::NewConfigNoQuorum)));
     assert_eq!(voters(&cluster, leader), BTreeSet::from(ALL));
     cluster.cuts.heal();
@@ -152,12 +154,10 @@ async fn the_next_leader_ends_a_change_of_voters_that_was_begun() {
     })
     .await;
 
-    let underway = Wanted { leaving: Some("9".to_owned()), config_id: -1, ..Wanted::default() };
-    assert_eq!(ask(&cluster, &underway).await, Err(ErrorCode::ReconfigInProgress));
+    assert_eq!(ask(&cluster, &leaving(9)).await, Err(ErrorCode::ReconfigInProgress));
     let end = async |leader: u64, ready| {
-        reconfigurer(&cluster, leader, Leadership { term: 1, leader: Some(NodeId(leader)), ready })
-            .finish_interrupted()
-            .await;
+        let view = Leadership { ready, ..led_by(leader) };
+        reconfigurer(&cluster, leader, view).finish_interrupted().await;
     };
     end(leader, false).await;
     assert_eq!(steps(&cluster, leader), Some(2), "a leader that may not write yet leaves it");
