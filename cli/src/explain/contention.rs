@@ -258,7 +258,7 @@ mod tests {
         let said = warnings(&report());
         assert_eq!(said[0], "only the time since 1970-01-01T00:01:00.000Z is known: the history begins then");
         assert_eq!(said[1], "the history has 1 gap, 2.00 s in all; rowlock history shows where");
-        assert_eq!(said[2], "the sums lack 1 wait without a recorded end, of 500 ms to 2.00 s");
+        assert_eq!(said[2], "the sums lack 1 wait without a recorded end, of 0.50 s to 2.00 s");
         let none = report::Contention { waits: 0, ..report() };
         assert!(summary(&none).ends_with("no client waited for a lock."));
         assert!(
