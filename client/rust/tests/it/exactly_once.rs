@@ -268,16 +268,18 @@ async fn what_is_unanswered_when_the_session_ends_has_an_unknown_outcome() {
     assert_eq!(client.sync("/").await.unwrap_err(), Error::SessionExpired);
 }
 
+/// Loses the connection before the reply to the next request, and moves the session to a plain server.
+fn lose_the_reply(fake: &Fake) {
+    let mut world = fake.world();
+    (world.cut, world.announced) = (Some((0, Cut::AfterDone)), None);
+}
+
 #[tokio::test]
 async fn a_session_that_moves_to_a_plain_server_waits_by_watches_and_sees_open_outcomes_as_such() {
     let fake = Fake::rowlock().await;
     let client = fake.client().await;
     client.create("/n", None, CreateMode::Persistent, Acl::open()).await.unwrap();
-    {
-        let mut world = fake.world();
-        world.cut = Some((0, Cut::AfterDone));
-        world.announced = None;
-    }
+    lose_the_reply(&fake);
     assert_eq!(client.set("/n", None, None).await.unwrap_err(), Error::ConnectionLoss);
     assert!(!client.extensions().await.unwrap().has_locks());
     let guard = client.mutex("l").lock().await.unwrap();
@@ -294,18 +296,24 @@ async fn a_session_that_moves_to_a_plain_server_waits_by_watches_and_sees_open_o
 
 #[tokio::test]
 async fn a_conversion_with_an_unknown_outcome_leaves_no_hold() {
-    let loses_the_answer = |fake: &Fake| {
-        let mut world = fake.world();
-        (world.cut, world.announced) = (Some((0, Cut::AfterDone)), None);
-    };
     let fake = Fake::rowlock().await;
     let writer = fake.client().await.rwlock("l").write().await.unwrap();
-    loses_the_answer(&fake);
+    lose_the_reply(&fake);
     let Kept { guard, error } = writer.downgrade().await.unwrap_err();
     assert_eq!((error, guard.is_held()), (Error::ConnectionLoss, false));
     let fake = Fake::rowlock().await;
     let reader = fake.client().await.rwlock("l").read().await.unwrap();
-    loses_the_answer(&fake);
+    lose_the_reply(&fake);
     let Kept { guard, error } = reader.try_upgrade().await.unwrap_err();
     assert_eq!((error, guard.is_held()), (Error::ConnectionLoss, false));
+}
+
+#[tokio::test]
+async fn an_acquire_with_an_unknown_outcome_leaves_the_queue() {
+    let fake = Fake::rowlock().await;
+    let client = fake.client().await;
+    client.sync("/").await.unwrap();
+    lose_the_reply(&fake);
+    assert_eq!(client.mutex("l").lock().await.unwrap_err(), Error::ConnectionLoss);
+    fake.until("the lock is free", |world| world.contenders(LOCK) == 0).await;
 }
