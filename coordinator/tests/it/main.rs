@@ -11,5 +11,7 @@ mod node_hook;
 mod secure_clients;
 mod security;
 mod support;
+#[cfg(feature = "cluster")]
+mod upgrade;
 #[cfg(not(any(feature = "access", feature = "cluster")))]
 mod without_features;
