@@ -8,7 +8,7 @@ use crate::support::cluster::{Cluster, FAST, SERVING};
 use crate::support::eventually;
 use crate::support::load::Cycling;
 
-const PROMOTED: &str = "rowlock_autopilot_promoted_total";
+pub const PROMOTED: &str = "rowlock_autopilot_promoted_total";
 const REMOVED: &str = "rowlock_autopilot_removed_total";
 
 fn settings(autopilot: &str) -> String {

@@ -10,7 +10,7 @@ use crate::support::eventually;
 use crate::support::load::Cycling;
 use crate::support::ports;
 
-const SUPER: &str = "[client]\nsuper_digest = \"super:D/InIHSb7yEEbrWz8b9l71RjZJU=\"\n";
+pub const SUPER: &str = "[client]\nsuper_digest = \"super:D/InIHSb7yEEbrWz8b9l71RjZJU=\"\n";
 
 async fn member(cluster: &Cluster, arguments: &[&str]) -> Said {
     let mut command = rowlock(&cluster.folder, &[&["member"], arguments].concat());
@@ -35,7 +35,7 @@ async fn grow(client: &Client, znodes: usize) {
     }
 }
 
-async fn done(cluster: &Cluster, arguments: &[&str]) -> String {
+pub async fn done(cluster: &Cluster, arguments: &[&str]) -> String {
     let said = member(cluster, arguments).await;
     assert_eq!(said.code, 0, "{arguments:?}: {}", said.err);
     said.out

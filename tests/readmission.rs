@@ -3,6 +3,8 @@
 
 use rowlock_client::{Acl, Client, CreateMode};
 
+use crate::autopilot::PROMOTED;
+use crate::members::{SUPER, done};
 use crate::support::cluster::{Cluster, FAST, SERVING};
 use crate::support::eventually;
 use crate::support::load::Cycling;
@@ -123,4 +125,21 @@ async fn two_wiped_nodes_of_five_vote_again_one_after_the_other() {
         verify(&cluster, *id, "w").await;
     }
     cluster.wait_for_equal_digests().await;
+}
+
+/// The node does not ask for its vote: its section in `cluster.toml` says `learner = true`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wiped_voter_that_an_operator_added_votes_again() {
+    // Not `FAST`: on a busy machine the leader may change, and the next leader does not know of the vote.
+    let mut cluster = Cluster::start(3, &format!("{SUPER}[autopilot]\nreadmit_wiped = true\n")).await;
+    cluster.add_learner(4);
+    let (peer, client) = (cluster.peer(4).to_owned(), cluster.endpoint(4).to_owned());
+    done(&cluster, &["add", "4", "--peer", &peer, "--client", &client]).await;
+    cluster.start_node(4);
+    cluster.wait_until_serves(4).await;
+    done(&cluster, &["promote", "4"]).await;
+    wipe_and_start(&mut cluster, 4);
+    let promoted = async || (cluster.metric_of_all(PROMOTED).await > 0).then_some(());
+    eventually("the leader gives the vote back", SERVING, promoted).await;
+    wait_until_votes(&cluster, 4).await;
 }

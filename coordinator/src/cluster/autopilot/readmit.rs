@@ -164,12 +164,7 @@ impl MemberChanges {
         let Some(known) = known.into_iter().find(|(met, _)| *met == node) else { return };
         let others: Vec<NodeId> =
             members.voters.iter().copied().filter(|voter| *voter != self.node.me).collect();
-        let count = others.len();
-        let answers = self.introductions(others).await;
-        if decides!(
-            "voters-know-folder",
-            answers.len() == count && answers.values().all(|answer| answer.known.contains(&known))
-        ) {
+        if all_know(known, &others, &self.introductions(others.clone()).await) {
             rare::taken(Rare::WipedPromoted);
             self.carry_out(MemberChange::Promote(node), &members, version).await;
         }
@@ -290,6 +285,16 @@ fn is_known_by_other_folder(
     known.any(|(whose, theirs)| *whose == node && *theirs != ours)
 }
 
+/// Returns whether each of these voters has answered, and knows the node by this folder.
+fn all_know(
+    folder: (NodeId, Incarnation),
+    voters: &[NodeId],
+    answers: &BTreeMap<NodeId, Introduction>,
+) -> bool {
+    let knows = |voter| answers.get(voter).is_some_and(|answer| answer.known.contains(&folder));
+    decides!("voters-know-folder", voters.iter().all(knows))
+}
+
 /// Returns whether more than half of the other voters, by the newest reported membership, know the node by
 /// this folder. False if `me` is a voter there.
 fn majority_knows(
@@ -326,6 +331,18 @@ mod tests {
         );
         assert!(!is_known_by_other_folder(NodeId(4), Incarnation(40), &others), "by the same one");
         assert!(!is_known_by_other_folder(NodeId(3), Incarnation(30), &others), "they have not met it");
+    }
+
+    #[test]
+    fn a_node_regains_its_vote_when_each_voter_knows_its_folder() {
+        let (folder, voters) = ((NodeId(4), Incarnation(41)), [NodeId(2), NodeId(3)]);
+        let knows = |folder| Introduction { known: vec![folder], ..Introduction::default() };
+        let mut answers = BTreeMap::from([(NodeId(2), knows(folder))]);
+        assert!(!all_know(folder, &voters, &answers), "node 3 may refuse it");
+        answers.insert(NodeId(3), knows((NodeId(4), Incarnation(40))));
+        assert!(!all_know(folder, &voters, &answers), "node 3 refuses it");
+        answers.insert(NodeId(3), knows(folder));
+        assert!(all_know(folder, &voters, &answers));
     }
 
     #[test]
