@@ -139,8 +139,8 @@ fuzz target seconds="600":
 fencing rounds="50":
     ROWLOCK_FENCING={{rounds}} cargo test --test black_box fencing -- --nocapture
 
-# All that a release is made of: crates, wheel, packages for npm, archive, Debian package, site. CONTRIBUTING.md, Packages and releases.
-package: crates wheel npm archive deb site
+# All that a release is made of: crates, wheel, packages for npm, jars, archive, Debian package, site. CONTRIBUTING.md, Packages and releases.
+package: crates wheel npm java archive deb site
 
 # Packs the crates that are published, as a registry gets them, into target/package.
 crates:
@@ -164,6 +164,10 @@ wheel: dist
 # The same for npm, with the client for TypeScript: `rowlock`, and a package with the program of this platform. Needs npm.
 npm: dist
     .ci/npm target/dist/stripped target/packages
+
+# The client for Java and its adapters, in target/packages. Needs a JDK.
+java:
+    .ci/java target/packages
 
 # Installs each package that was built into an empty place, and runs `rowlock up --check` from there.
 packages-test:

@@ -38,8 +38,7 @@ impl Jdk {
             tool.find()?;
             let _ = std::fs::remove_dir_all(&jdk.folder);
             jdk.compile("main", "src/main/java", "");
-            jdk.compile("tests", "src/test/java", "main");
-            jdk.compile("samples", "samples", "main");
+            jdk.compile("tests", "src/test/java", &jdk.out("main"));
             Some(jdk)
         })
         .as_ref()
@@ -65,10 +64,10 @@ impl Jdk {
         self.folder.join(of).display().to_string()
     }
 
-    fn compile(&self, to: &str, from: &str, with: &str) {
-        let (out, path) = (self.out(to), self.out(with));
+    fn compile(&self, to: &str, from: &str, path: &str) {
+        let out = self.out(to);
         let lints = ["-Xlint:all,-try", "-Werror", "--release", "17", "-d", &out];
-        let path = if with.is_empty() { vec![] } else { vec!["-cp", &path] };
+        let path = if path.is_empty() { vec![] } else { vec!["-cp", path] };
         let sources = sources(&clients().join("java").join(from));
         let sources: Vec<&str> = sources.iter().map(String::as_str).collect();
         self.run("javac", &[&lints[..], &path, &sources].concat());
@@ -103,17 +102,41 @@ async fn the_client_for_java_does_what_all_clients_must_do() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_client_for_java_passes_its_own_tests_needs_only_the_jdk_and_is_documented() {
+async fn the_client_for_java_passes_its_own_tests_and_is_documented() {
     let Some(jdk) = Jdk::get() else { return };
     let said = run(jdk.java("ClientTest")).await;
     assert!(said.code == 0 && said.out.ends_with(" tests\n"), "{}{}", said.out, said.err);
-    let (jar, main, docs) = (jdk.out("rowlock.jar"), jdk.out("main"), jdk.out("docs"));
-    jdk.run("jar", &["--create", "--file", &jar, "-C", &main, "."]);
-    assert_eq!(jdk.run("jdeps", &["--print-module-deps", &jar]).out, "java.base,java.net.http\n");
+    let docs = jdk.out("docs");
     let sources = sources(&clients().join("java/src/main"));
     let sources: Vec<&str> = sources.iter().map(String::as_str).collect();
     let lints = ["-quiet", "-Xdoclint:all", "-protected", "-Werror", "-d", &docs];
     jdk.run("javadoc", &[&lints[..], &sources].concat());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_jars_need_only_the_jdk_and_the_adapters_behave_as_their_libraries_expect() {
+    let Some(jdk) = Jdk::get() else { return };
+    let mut build = tools::command(clients().join("../.ci/java"));
+    build.arg(jdk.out("jars"));
+    if let Some(home) = &jdk.home {
+        build.env("JAVA_HOME", home);
+    }
+    let built = run(build).await;
+    assert_eq!(built.code, 0, "{}{}", built.out, built.err);
+    let (client, adapters) = built.out.trim().split_once('\n').unwrap();
+    assert_eq!(jdk.run("jdeps", &["--print-module-deps", client]).out, "java.base,java.net.http\n");
+    let inside = jdk.run("jar", &["--list", "--file", adapters]).out;
+    let classes = || inside.lines().filter(|name| name.ends_with(".class"));
+    assert!(classes().count() >= 4 && classes().all(|name| name.starts_with("io/github/rowlock/adapters/")));
+    jdk.compile("stubs", "adapters/stubs", "");
+    let path = format!("{client}:{adapters}:{}", jdk.out("stubs"));
+    jdk.compile("adapters", "adapters/tests", &path);
+    let it = Cluster::start_with_api(1, FAST).await;
+    let mut test = jdk.command("java");
+    test.args(["-cp", &format!("{path}:{}", jdk.out("adapters")), "io.github.rowlock.adapters.AdaptersTest"]);
+    test.arg(format!("http://{}", it.api(1)));
+    let said = run(test).await;
+    assert!(said.code == 0 && said.out.ends_with(" checks\n"), "{}{}", said.out, said.err);
 }
 
 fn wall_ms() -> u128 {

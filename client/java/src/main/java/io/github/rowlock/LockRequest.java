@@ -110,6 +110,16 @@ public final class LockRequest {
     }
 
     /**
+     * The least time from this grant to the next one, also when the lock is released before or its holder dies.
+     *
+     * @param minHold at most 31 days
+     * @return the request
+     */
+    public LockRequest minHold(Duration minHold) {
+        return with("min_hold_ms", minHold.toMillis());
+    }
+
+    /**
      * How long to wait; without end if it is left out. It is kept also where nodes do not answer.
      *
      * @param timeout zero: takes no place in the queue

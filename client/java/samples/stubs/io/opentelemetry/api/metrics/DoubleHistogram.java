@@ -1,8 +1,0 @@
-package io.opentelemetry.api.metrics;
-
-import io.opentelemetry.api.common.Attributes;
-
-/** What the sample uses of OpenTelemetry's. */
-public interface DoubleHistogram {
-    void record(double value, Attributes attributes);
-}

@@ -1,8 +1,0 @@
-package io.opentelemetry.api.metrics;
-
-/** What the sample uses of OpenTelemetry's. */
-public interface Meter {
-    LongUpDownCounterBuilder upDownCounterBuilder(String name);
-
-    DoubleHistogramBuilder histogramBuilder(String name);
-}

@@ -1,8 +1,0 @@
-package net.javacrumbs.shedlock.core;
-
-import java.util.Optional;
-
-/** A stub with ShedLock's signatures, to compile the sample where its jar is not at hand. */
-public interface LockProvider {
-    Optional<SimpleLock> lock(LockConfiguration configuration);
-}
