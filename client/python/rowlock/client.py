@@ -1,13 +1,15 @@
 """The client: `with Rowlock(url).lock("x", timeout=5) as guard`."""
 
 import asyncio
+import functools
+import inspect
 import logging
 import ssl
 import threading
 import uuid
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import Any, Callable, Optional, Sequence, Type, Union
+from typing import Any, Callable, Optional, Sequence, Type, TypeVar, Union
 from urllib.parse import quote, unquote
 
 from .errors import Busy, LeaseOver, Refused, RowlockError, Stale, TimedOut
@@ -38,6 +40,7 @@ LOCKS = "/v1/locks/"
 # Gets a warning for each release without a caller that has failed.
 LOG = logging.getLogger("rowlock")
 
+T = TypeVar("T")
 OnWaiting = Callable[[int], None]
 OnAsked = Callable[[Question], None]
 
@@ -79,6 +82,7 @@ class Rowlock:
         on_asked: Optional[OnAsked] = None,
         keep_alive: bool = True,
         metrics_name: Optional[str] = None,
+        min_hold: Optional[float] = None,
     ) -> "Lock":
         """The lock of this name, whose levels are separated by slashes; nothing happens before `acquire` or `with`.
 
@@ -88,14 +92,48 @@ class Rowlock:
         `on_asked`, in a thread of its own, with each question to the holder (`Guard.asked`). Without `keep_alive`
         no thread keeps the lock once it is held: call `Guard.keep_alive` in time. `metrics_name` is what the
         observer gets as the name: one of a few ("orders"), not of one for each lock; "default" without it.
+        `min_hold` is the least time in seconds from this grant to the next, also when the lock is released before or
+        its holder dies.
         """
         asked = {"mode": mode, "permits": permits, "limit": limit, "owner": owner, "label": label}
+        asked["min_hold_ms"] = None if min_hold is None else int(min_hold * 1000)
         body = {key: value for key, value in asked.items() if value is not None}
         lock = Lock(self._transport, self._ttl, name, timeout, body, on_waiting, on_asked, keep_alive)
         observer, bounded = self._observer, self._names.bound(metrics_name)
         if observer is not None:
             lock._measure = lambda began: Measure(observer, bounded, name, began)
         return lock
+
+    def once(
+        self, name: str, every: Optional[float] = None, **options: Any
+    ) -> Callable[[Callable[..., T]], Callable[..., Optional[T]]]:
+        """Decorates a function that many processes call at about the same time and one is to run. The others get None:
+        while a call runs and, with `every`, for that many seconds after its beginning.
+
+        `every` is to be longer than the calls are apart and shorter than their period; a call that has failed is left
+        out within it, too. A call that loses the lock goes on: where that matters use `with`, and check `Guard.lost`.
+        `options` are those of `lock`.
+        """
+
+        def decorate(work: Callable[..., T]) -> Callable[..., Optional[T]]:
+            kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+            if any(is_kind(work) for is_kind in kinds):
+                raise TypeError(f"{name}: what a coroutine or generator does would outlive its lock; use with")
+
+            @functools.wraps(work)
+            def run(*args: Any, **named: Any) -> Optional[T]:
+                try:
+                    guard = self.lock(name, 0, min_hold=every, **options).acquire()
+                except Busy:
+                    return None
+                try:
+                    return work(*args, **named)
+                finally:
+                    guard.release_later()
+
+            return run
+
+        return decorate
 
     def flush(self, timeout: Optional[float] = None) -> bool:
         """Waits for the releases that nothing waits for (`Guard.release_later`, the end of `with`), for `timeout` seconds

@@ -1,4 +1,4 @@
-"""Runs conformance.json and the README's first two examples: conformance.py URL[,URL..]"""
+"""Runs conformance.json and the README's first three examples: conformance.py URL[,URL..]"""
 
 import asyncio
 import json
@@ -237,7 +237,7 @@ def main():
     asyncio.run(a_cancelled_task_gives_its_place_back(urls, prefix))
     os.environ["ROWLOCK_API"] = sys.argv[1]
     text = (HERE.parent / "README.md").read_text()
-    for example in text.split("```python\n")[1:3]:
+    for example in text.split("```python\n")[1:4]:
         exec(example.split("```")[0], {})
     print(f"{len(document['scenarios'])} scenarios")
 
