@@ -3,14 +3,16 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::cli::path_with_rowlock;
 use crate::cli_under_lock::{queue_of, start};
 use crate::support::cluster::{Cluster, FAST};
-use crate::support::command::Said;
+use crate::support::command::{Said, finish};
 use crate::support::{eventually, secs};
 
 const REFUSED: i32 = 1;
@@ -245,4 +247,74 @@ async fn a_release_without_a_cluster_or_at_another_one_keeps_the_file() {
     let free = || async { is_free(&cluster, "l").await.then_some(()) };
     eventually("the lock is free", secs(20), free).await;
     assert!(!exists(&cluster, "l.lease"));
+}
+
+/// The steps of a CI job in YAML: a script, and whether it is run after a failure, too. GitHub runs each step
+/// in a shell of its own, GitLab all commands of `script` in one.
+fn steps(job: &str) -> Vec<(String, bool)> {
+    let mut steps: Vec<(String, bool)> = Vec::new();
+    let mut is_after = false;
+    for line in job.lines().map(str::trim) {
+        match (line.strip_prefix("- run: "), line.strip_prefix("- ")) {
+            (Some(step), _) => steps.push((step.to_owned(), false)),
+            (None, Some(command)) => match steps.last_mut().filter(|(_, after)| *after == is_after) {
+                Some((script, _)) => *script += &format!("\n{command}"),
+                None => steps.push((command.to_owned(), is_after)),
+            },
+            (None, None) if line == "if: always()" => steps.last_mut().unwrap().1 = true,
+            (None, None) => is_after = line == "after_script:",
+        }
+    }
+    steps
+}
+
+/// Runs the steps as a runner does, and returns the exit code of each that was run.
+async fn run_job(cluster: &Cluster, job: &str) -> Vec<i32> {
+    let (environment, mut codes) = (cluster.folder.join("github_env"), Vec::new());
+    fs::write(&environment, "").unwrap();
+    for (script, is_always) in steps(job) {
+        if codes.iter().any(|code| *code != 0) && !is_always {
+            continue;
+        }
+        let mut shell = Command::new("sh");
+        shell.args(["-e", "-c", &script]).current_dir(&cluster.folder).env("PATH", path_with_rowlock());
+        shell
+            .env("GITHUB_ENV", &environment)
+            .env_remove("ROWLOCK_ENDPOINTS")
+            .env_remove("ROWLOCK_LOCK_TOKEN");
+        shell.envs(fs::read_to_string(&environment).unwrap().lines().filter_map(|line| line.split_once('=')));
+        let child = shell.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        codes.push(tokio::task::spawn_blocking(move || finish(child)).await.unwrap().code);
+    }
+    codes
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_ci_jobs_of_the_page_hold_the_lock_for_their_work_and_release_it_if_that_fails() {
+    const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/cli.md");
+    let page = fs::read_to_string(PAGE).unwrap();
+    let jobs = page.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let jobs: Vec<&str> = jobs.filter(|job| job.contains("rowlock acquire")).collect();
+    assert_eq!(jobs.len(), 2, "GitHub's and GitLab's");
+    let cluster = Cluster::start(1, "[session]\nmax_timeout_ms = 1800000\n").await;
+    let work = cluster.folder.join("deploy.sh");
+    for (job, code) in jobs.iter().flat_map(|job| [(job, 0), (job, 3)]) {
+        // The lock is this job's: with its token, and busy for any other client.
+        let script = "#!/bin/sh\nrowlock queue -o json ci/deploy | grep -q \"\\\"$ROWLOCK_LOCK_TOKEN\\\"\" || exit 9\n";
+        fs::write(&work, format!("{script}rowlock lock -n ci/deploy true && exit 9\nexit {code}\n")).unwrap();
+        fs::set_permissions(&work, fs::Permissions::from_mode(0o755)).unwrap();
+        let codes = run_job(&cluster, job).await;
+        assert!(codes.len() >= 2 && codes.iter().all(|found| [0, code].contains(found)), "{job}: {codes:?}");
+        assert_eq!(codes.contains(&3), code == 3, "{job}: {codes:?}");
+        assert!(
+            is_free(&cluster, "ci/deploy").await && !exists(&cluster, "deploy.lease"),
+            "{job}: {codes:?}"
+        );
+    }
+    // A holder that does not release: the job waits, and fails without its work.
+    done(&cluster, "acquire --ttl 30m --lease other ci/deploy").await;
+    for job in jobs {
+        let codes = run_job(&cluster, &job.replace("-w 10m", "-w 1s")).await;
+        assert_eq!(codes, [1, 1], "{job}: the acquire is busy, and the release has no file");
+    }
 }
