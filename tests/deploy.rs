@@ -110,25 +110,22 @@ fn pods_with_certificates_are_the_plain_pods_with_other_ports_probes_and_files()
     assert!(text.contains("defaultMode: 288") && !text.contains("ca.key"), "{text}");
 }
 
-/// Returns the manifests of the chart with these values (JSON) in Kustomize's form, and the `cluster.toml`.
+/// Lints the chart with these values (JSON), and returns its manifests in Kustomize's form, and the
+/// `cluster.toml`.
 fn chart(helm: &[&str], folder: &Path, values: &str) -> Result<(Vec<String>, ClusterConfig), String> {
-    let mut command = Command::new(helm[0]);
-    command.args(&helm[1..]);
-    if helm.len() == 1 {
-        fs::write(folder.join("values.yaml"), values).unwrap();
-        command
-            .args(["template", "rowlock"])
-            .arg(deploy("helm/rowlock"))
-            .arg("-f")
-            .arg(folder.join("values.yaml"));
-    } else {
-        command.arg(deploy("helm/rowlock")).args(["rowlock", values]);
-    }
-    let rendered = command.output().unwrap();
-    if !rendered.status.success() {
-        return Err(String::from_utf8(rendered.stderr).unwrap());
-    }
-    fs::write(folder.join("rendered.yaml"), rendered.stdout).unwrap();
+    let file = folder.join("values.yaml");
+    fs::write(&file, values).unwrap();
+    let run = |words: [&str; 2]| {
+        let mut command = Command::new(helm[0]);
+        command.args(&helm[1..]).args(words).arg(deploy("helm/rowlock")).arg("-f").arg(&file);
+        let done = command.output().unwrap();
+        let said =
+            format!("{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+        if done.status.success() { Ok(done.stdout) } else { Err(said) }
+    };
+    run(["lint", "--strict"])?;
+    let rendered = run(["template", "rowlock"])?;
+    fs::write(folder.join("rendered.yaml"), rendered).unwrap();
     fs::write(folder.join("kustomization.yaml"), "resources: [rendered.yaml]\n").unwrap();
     Ok(kustomized(folder))
 }
@@ -163,11 +160,11 @@ fn kustomized(folder: &Path) -> (Vec<String>, ClusterConfig) {
     (others, ClusterConfig::load(&made).unwrap())
 }
 
-/// Rendered where Helm, or its library for Python (`pip install helm-python-sdk`), is there.
+/// Linted and rendered where Helm, or its library for Python (`pip install helm-python-sdk`), is there.
 #[test]
 fn the_chart_is_the_manifests_of_kustomize_with_values() {
     const SKIPPED: &str = "the chart for Helm";
-    let script = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/support/helm_template.py"));
+    let script = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/support/helm.py"));
     let script = script.to_str().unwrap();
     let find = |name, probe: &[&str]| {
         Tool { name, programs: &[Path::new(name)], probe, least: &[0], skipped: SKIPPED }.find().is_some()
