@@ -214,6 +214,8 @@ metrics! {
     http_tls_handshakes_failed_total: Counter,
     /// API requests, refused ones included.
     api_requests_total: Counter,
+    /// API requests without a response yet.
+    api_requests_in_progress: Gauge,
     /// API requests waiting for a lock.
     api_waits: Gauge,
     /// Streams of lock events at the API.

@@ -161,7 +161,8 @@ impl Batch {
         let first = first.expect("Invariant: a cluster writes in a version that its nodes know");
         let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
         let flags = flag(self.enforce_quota, ENFORCE_QUOTA) | flag(self.guard_locks, GUARD_LOCKS);
-        let mut bytes = vec![first, flags];
+        let mut bytes = Vec::with_capacity((1 + self.proposals.len()) * write::PROPOSAL_BYTES);
+        bytes.extend([first, flags]);
         write::batch(self, &mut bytes);
         assert!(bytes.len() <= BATCH_MAX_BYTES, "a batch of {} bytes was folded", bytes.len());
         // Releases unused capacity: the log keeps entries in memory.

@@ -75,7 +75,7 @@ pub const FEW_COMMANDS: usize = 4;
 pub const COALESCE_DELAY_MAX: Duration = Duration::from_millis(2);
 /// Longest delay of a commit notice to a follower without clients. Beyond: the leader sends the notice even
 /// without other messages.
-pub const COMMIT_NOTIFY_DELAY_MAX: Duration = Duration::from_millis(5);
+pub const COMMIT_NOTIFY_DELAY_MAX: Duration = Duration::from_millis(50);
 /// Pauses after a failed snapshot: time for the disk to recover.
 pub const SNAPSHOT_PAUSES: RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(300);
 

@@ -62,6 +62,7 @@ enum Heard {
 impl<'a> Call<'a> {
     pub(super) fn new(api: &'a Api, caller: &'a Caller) -> Self {
         let (outbox, inbox) = outbox::channel();
+        api.context.metrics.api_requests_in_progress.inc();
         Call {
             context: &api.context,
             caller,
@@ -346,6 +347,7 @@ impl<'a> Call<'a> {
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
+        self.context.metrics.api_requests_in_progress.dec();
         if let Some((connection, session)) = self.seat {
             self.context.registry.gone(connection, Some(session));
         }

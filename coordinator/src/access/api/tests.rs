@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rowlock_env::task::spawn;
+use rowlock_env::task::{self, spawn};
 use rowlock_env::time;
 use rowlock_proto::FencingToken;
 use rowlock_proto::lock::{Owner, QueuePosition};
@@ -63,6 +63,25 @@ async fn token(api: &Api, secret: &Secret, id: &str) -> FencingToken {
         Ok(QueuePosition::Held(claim)) => claim.token,
         other => panic!("{other:?}"),
     }
+}
+
+#[tokio::test]
+async fn requests_in_progress_are_counted() {
+    let node = Node::start().await;
+    let api = node.api();
+    let (holder, waiter) = (open(&api).await, open(&api).await);
+    token(&api, &holder, "1").await;
+    let in_progress = || api.context.metrics.api_requests_in_progress.get();
+    assert_eq!(in_progress(), 0);
+    let mut waiting = Box::pin(place(&api, wanted(&waiter, "2", 60_000)));
+    tokio::select! {
+        position = &mut waiting => panic!("the lock is held: {position:?}"),
+        () = async { while api.context.metrics.api_waits.get() == 0 { task::yield_now().await } } => {}
+    }
+    assert_eq!(in_progress(), 1);
+    drop(waiting);
+    assert_eq!(in_progress(), 0);
+    node.stop().await;
 }
 
 #[tokio::test]

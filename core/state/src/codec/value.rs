@@ -25,8 +25,11 @@ pub enum CodecError {
     Malformed(String),
 }
 
+/// Bytes reserved for an encoded value: an append of one lock's command fits.
+const USUAL_BYTES: usize = 512;
+
 pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
-    let mut out = Vec::new();
+    let mut out = Vec::with_capacity(USUAL_BYTES);
     encode_into(value, &mut out);
     out
 }

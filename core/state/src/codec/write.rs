@@ -14,7 +14,7 @@ use super::{bits, head, mode, owner, tag};
 use crate::command::{Attachment, Batch, Command, Origin, Proposal};
 
 /// Expected bytes of a proposal, to encode most batches without a reallocation.
-const PROPOSAL_BYTES: usize = 160;
+pub(super) const PROPOSAL_BYTES: usize = 160;
 
 /// Appends the batch to `out`.
 pub(super) fn batch(batch: &Batch, out: &mut Vec<u8>) {

@@ -11,9 +11,9 @@
 //!
 //! A leader notifies its followers of a commit at once, so that their clients get answers, events and grants.
 //! A follower without clients can wait for the next entry, which carries the same commit index. Each answer
-//! of a follower says whether clients are connected (`RaftResponse::AppendQuiet`). An outdated answer delays
-//! a new client's reply by the flush and answer of the client's own entry, and never by more than
-//! `limits::COMMIT_NOTIFY_DELAY_MAX`.
+//! of a follower says whether it has clients, by any protocol (`RaftResponse::AppendQuiet`). An outdated
+//! answer delays a new client's reply by the flush and answer of the client's own entry, and never by more
+//! than `limits::COMMIT_NOTIFY_DELAY_MAX`.
 
 use std::future::pending;
 use std::pin::Pin;

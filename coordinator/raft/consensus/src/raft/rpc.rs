@@ -272,9 +272,11 @@ async fn append<SM: RaftStateMachine<TypeConfig>>(
 }
 
 fn appended(response: AppendResponse, metrics: &Metrics) -> RaftResponse {
-    match metrics.connections.get() {
-        0 => RaftResponse::AppendQuiet(response),
-        _ => RaftResponse::Append(response),
+    let clients = [&metrics.connections, &metrics.api_requests_in_progress, &metrics.api_watches];
+    if clients.iter().all(|gauge| gauge.get() == 0) {
+        RaftResponse::AppendQuiet(response)
+    } else {
+        RaftResponse::Append(response)
     }
 }
 
@@ -442,4 +444,22 @@ where
     rare::taken(Rare::SnapshotReceived);
     let installed = raft.install_full_snapshot(vote, Snapshot { meta, snapshot }).await;
     answer(installed, RaftResponse::SnapshotInstalled)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_by_any_protocol_need_commits_at_once() {
+        let metrics = Metrics::default();
+        let waits = || matches!(appended(AppendResponse::Success, &metrics), RaftResponse::Append(_));
+        assert!(!waits());
+        for gauge in [&metrics.connections, &metrics.api_requests_in_progress, &metrics.api_watches] {
+            gauge.inc();
+            assert!(waits());
+            gauge.dec();
+            assert!(!waits());
+        }
+    }
 }

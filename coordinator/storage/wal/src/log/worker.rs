@@ -124,7 +124,7 @@ impl Thread {
             self.rest();
             return None;
         }
-        let mut rest = std::mem::take(jobs).into_iter().peekable();
+        let mut rest = jobs.drain(..).peekable();
         while let Some(mut batch) = next.take().or_else(|| rest.peek().map(|_| RecordBatch::default())) {
             self.fill(&mut batch, &mut rest);
             let result = self.write(&mut batch);
