@@ -6,13 +6,51 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 )
+
+func TestAClientByTheEnvironmentHasNodesTokenAndAuthorities(t *testing.T) {
+	n := start(t, works)
+	t.Setenv("ROWLOCK_API", n.URL+",http://127.0.0.1:1")
+	t.Setenv("ROWLOCK_TOKEN", "t")
+	t.Setenv("ROWLOCK_TLS_CA", "")
+	c, err := New(FromEnv())
+	if err != nil {
+		t.Fatal(err)
+	}
+	take(t, c).Unlock()
+	if seen := n.requests("/v1/leases"); len(seen) != 1 || seen[0].token != "Bearer t" {
+		t.Error(seen)
+	}
+	t.Setenv("ROWLOCK_TLS_CA", "client_test.go")
+	if _, err := New(FromEnv()); err == nil || !strings.Contains(err.Error(), "no certificate in client_test.go") {
+		t.Error(err)
+	}
+}
+
+func TestATimeoutSaysWhyTheLastNodeHasFailed(t *testing.T) {
+	n := httptest.NewTLSServer(http.NotFoundHandler())
+	n.Config.ErrorLog = log.New(io.Discard, "", 0)
+	t.Cleanup(n.Close)
+	c, err := New(Config{URLs: []string{n.URL}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	err = c.Lock("a", Options{}).Lock(ctx)
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "unknown authority") {
+		t.Error(err)
+	}
+}
 
 // slow is a node whose releases of the lock "a" wait until letGo, which may be called often.
 func slow(t *testing.T) (n *node, letGo func()) {
@@ -263,7 +301,7 @@ func TestWithoutNodesTheTimeRunsOut(t *testing.T) {
 	n.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
-	if err := cluster(t, n).Lock("a", Options{}).Lock(ctx); err != context.DeadlineExceeded {
+	if err := cluster(t, n).Lock("a", Options{}).Lock(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
 	}
 }

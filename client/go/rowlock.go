@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -22,6 +23,8 @@ type Config struct {
 	URLs []string
 	// Token goes into Authorization: Bearer, if it is not empty.
 	Token string
+	// CAFile has the authorities that are trusted for https, as PEM. Empty: those of the system. HTTP has its own.
+	CAFile string
 	// TTL is the time of leases: the locks of a program that has died are free after it. 10 s if it is zero.
 	TTL time.Duration
 	// HTTP makes the requests; nil: one that keeps connections. It must not follow redirects, nor have a
@@ -32,6 +35,16 @@ type Config struct {
 	OnUnreleased func(lock string, err error)
 	// Observer gets the waits and holds; nil: none does.
 	Observer Observer
+}
+
+// FromEnv is the configuration by ROWLOCK_API (URLs with commas between; else http://127.0.0.1:8481), ROWLOCK_TOKEN,
+// and ROWLOCK_TLS_CA as CAFile.
+func FromEnv() Config {
+	urls := os.Getenv("ROWLOCK_API")
+	if urls == "" {
+		urls = "http://127.0.0.1:8481"
+	}
+	return Config{URLs: strings.Split(urls, ","), Token: os.Getenv("ROWLOCK_TOKEN"), CAFile: os.Getenv("ROWLOCK_TLS_CA")}
 }
 
 // Cluster is a cluster as its client sees it. It is safe for concurrent use.

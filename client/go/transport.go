@@ -3,6 +3,8 @@ package rowlock
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"regexp"
 	"strings"
 	"sync"
@@ -210,6 +213,17 @@ func newTransport(config Config) (*transport, error) {
 	if t.http == nil {
 		own := http.DefaultTransport.(*http.Transport).Clone()
 		own.MaxIdleConnsPerHost = 64
+		if config.CAFile != "" {
+			pem, err := os.ReadFile(config.CAFile)
+			if err != nil {
+				return nil, fmt.Errorf("rowlock: cannot read the authorities: %w", err)
+			}
+			pool := x509.NewCertPool()
+			if !pool.AppendCertsFromPEM(pem) {
+				return nil, fmt.Errorf("rowlock: no certificate in %s", config.CAFile)
+			}
+			own.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+		}
 		t.http = &http.Client{Transport: own, CheckRedirect: func(*http.Request, []*http.Request) error {
 			return http.ErrUseLastResponse
 		}}
@@ -255,9 +269,9 @@ func (t *transport) call(
 	for tried := 1; ; tried++ {
 		left := until - now()
 		if err := ctx.Err(); err != nil {
-			// What a gateway says is worth more than that no node has answered.
-			if strangeSince < forever {
-				err = fmt.Errorf("%w; the last answer: %v", err, failed)
+			// The failure of a node says more than that none has answered.
+			if failed != errNotAsked && !errors.Is(failed, context.DeadlineExceeded) && !errors.Is(failed, err) {
+				err = fmt.Errorf("%w; the last node: %v", err, failed)
 			}
 			return nil, err
 		}

@@ -40,6 +40,13 @@ class AsyncRowlock:
     def __init__(self, *args: Any, **named: Any) -> None:
         self._client = Rowlock(*args, **named)
 
+    @classmethod
+    def from_env(cls, **options: Any) -> "AsyncRowlock":
+        """A client by the variables of `Rowlock.from_env`."""
+        it = cls.__new__(cls)
+        it._client = Rowlock.from_env(**options)
+        return it
+
     def lock(self, *args: Any, **named: Any) -> "AsyncLock":
         """Takes what `Rowlock.lock` takes."""
         return AsyncLock(self._client.lock(*args, **named))

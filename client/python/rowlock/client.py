@@ -4,6 +4,7 @@ import asyncio
 import functools
 import inspect
 import logging
+import os
 import ssl
 import threading
 import uuid
@@ -36,6 +37,8 @@ INFINITE = float("inf")
 TTL_MAX = 36_500 * 86_400.0
 # Before the name of a lock in an address.
 LOCKS = "/v1/locks/"
+# Where `rowlock up` takes locks by HTTP.
+API = "http://127.0.0.1:8481"
 
 # Gets a warning for each release without a caller that has failed.
 LOG = logging.getLogger("rowlock")
@@ -67,6 +70,19 @@ class Rowlock:
         self._transport = Transport(urls, token, tls)
         self._ttl = ttl
         self._observer, self._names = observer, Names()
+
+    @classmethod
+    def from_env(cls, **options: Any) -> "Rowlock":
+        """A client by `ROWLOCK_API` (URLs with commas between; else http://127.0.0.1:8481), `ROWLOCK_TOKEN`, and
+        `ROWLOCK_TLS_CA`, the file of the authorities that it trusts. `options` of the constructor count more."""
+        options.setdefault("token", os.environ.get("ROWLOCK_TOKEN") or None)
+        authorities = os.environ.get("ROWLOCK_TLS_CA")
+        if authorities and "tls" not in options:
+            try:
+                options["tls"] = ssl.create_default_context(cafile=authorities)
+            except OSError as error:
+                raise ValueError(f"cannot load ROWLOCK_TLS_CA={authorities}: {error}") from error
+        return cls((os.environ.get("ROWLOCK_API") or API).split(","), **options)
 
     def lock(
         self,

@@ -17,7 +17,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
 
 from nodes import PATIENCE, STRANGE, TTL, Node, Story, async_client, but, client, hangs, lease, works  # noqa: E402
-from rowlock import LeaseOver, Refused, RowlockError, Stale, TimedOut  # noqa: E402
+from rowlock import AsyncRowlock, LeaseOver, Refused, Rowlock, RowlockError, Stale, TimedOut  # noqa: E402
 from rowlock.lease import END_MAX  # noqa: E402
 from rowlock.transport import address, now  # noqa: E402
 
@@ -34,6 +34,18 @@ def slow_release(let_go):
 
 
 class Tests(Story):
+    def test_a_client_by_the_environment_has_nodes_token_and_authorities(self):
+        node = self.node(works)
+        env = {"ROWLOCK_API": f"{node.url},http://127.0.0.1:1", "ROWLOCK_TOKEN": "t", "ROWLOCK_TLS_CA": ""}
+        with unittest.mock.patch.dict(os.environ, env):
+            with Rowlock.from_env(ttl=TTL).lock("a"):
+                pass
+            AsyncRowlock.from_env(token="mine")
+        self.assertEqual(node.headers[0]["Authorization"], "Bearer t")
+        with unittest.mock.patch.dict(os.environ, {"ROWLOCK_TLS_CA": "/none/ca.pem"}):
+            with self.assertRaisesRegex(ValueError, "ROWLOCK_TLS_CA=/none/ca.pem: .*No such file"):
+                Rowlock.from_env()
+
     def test_the_end_of_with_waits_for_no_release(self):
         let_go = threading.Event()
         self.addCleanup(let_go.set)

@@ -129,6 +129,11 @@ export interface CampaignOptions extends AttemptOptions {
 export class Rowlock {
   constructor(urls: string | readonly string[], options?: RowlockOptions);
   /**
+   * A client by `ROWLOCK_API` (URLs with commas between; else http://127.0.0.1:8481) and `ROWLOCK_TOKEN`. `options`
+   * count more. Throws where `ROWLOCK_TLS_CA` is set without Node's own `NODE_EXTRA_CA_CERTS`.
+   */
+  static fromEnv(options?: RowlockOptions): Rowlock;
+  /**
    * Takes the lock of this name, whose levels are separated by slashes; a name that begins with a slash is the path
    * of a znode. `timeoutMs` and `signal` are kept also where nodes do not answer. Rejects with `Busy`, `TimedOut`, `LeaseOver`, `Refused` or the reason of
    * `signal`; none leaves a place behind.

@@ -15,6 +15,8 @@ export { FENCE_HEADER, Fence, fenceHeader } from "./fence.js";
 
 /** Milliseconds of a lease: a century. The cluster has bounds of its own. */
 const TTL_MAX = 36_500 * 86_400_000;
+/** Where `rowlock up` takes locks by HTTP. */
+const API = "http://127.0.0.1:8481";
 
 export class Rowlock {
   #transport; #ttlMs; #metering;
@@ -25,6 +27,17 @@ export class Rowlock {
     this.#transport = new Transport(urls, token, fetch, onUnreleased);
     this.#ttlMs = ttlMs;
     this.#metering = new Metering(observer);
+  }
+
+  /** @param {import("./index.js").RowlockOptions} [options] */
+  static fromEnv(options = {}) {
+    const { ROWLOCK_API, ROWLOCK_TOKEN, ROWLOCK_TLS_CA: ca, NODE_EXTRA_CA_CERTS } =
+      /** @type {any} */ (globalThis).process?.env ?? {};
+    const urls = (ROWLOCK_API || API).split(",");
+    if (ca && !NODE_EXTRA_CA_CERTS && !options.fetch && urls.some((/** @type {string} */ url) => url.startsWith("https:"))) {
+      throw new Error(`Node reads authorities when it starts: set NODE_EXTRA_CA_CERTS=${ca}, as ROWLOCK_TLS_CA`);
+    }
+    return new Rowlock(urls, { token: ROWLOCK_TOKEN || undefined, ...options });
   }
 
   /** @param {string} name @param {import("./index.js").LockOptions} [options] */

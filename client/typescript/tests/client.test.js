@@ -409,6 +409,21 @@ test("holders are asked for the lock", async (t) => {
   }
 });
 
+test("a client by the environment has nodes and token, and names the variable of Node that is missing", async (t) => {
+  const one = await node(t, works);
+  const { ROWLOCK_API, ROWLOCK_TOKEN, ROWLOCK_TLS_CA, NODE_EXTRA_CA_CERTS } = process.env;
+  const set = (values) => Object.entries(values).forEach(([name, value]) => {
+    if (value === undefined) delete process.env[name];
+    else process.env[name] = value;
+  });
+  t.after(() => set({ ROWLOCK_API, ROWLOCK_TOKEN, ROWLOCK_TLS_CA, NODE_EXTRA_CA_CERTS }));
+  set({ ROWLOCK_API: `${one.url},https://127.0.0.1:1`, ROWLOCK_TOKEN: "t", ROWLOCK_TLS_CA: undefined, NODE_EXTRA_CA_CERTS: undefined });
+  await (await Rowlock.fromEnv({ ttlMs: TTL }).lock("a")).release();
+  assert.equal(one.seen[0].headers.authorization, "Bearer t");
+  set({ ROWLOCK_TLS_CA: "ca.pem" });
+  assert.throws(() => Rowlock.fromEnv(), /set NODE_EXTRA_CA_CERTS=ca.pem/);
+});
+
 describe("tests that wait for most of their time, beside each other", { concurrency: true }, () => {
   test("the end of the caller's time is no failure of the node", async (t) => {
     const [hanging, good] = [await node(t, hangs), await node(t, works)];

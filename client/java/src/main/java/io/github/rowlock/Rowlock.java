@@ -2,6 +2,7 @@ package io.github.rowlock;
 
 import java.net.URI;
 import java.net.http.HttpClient;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
@@ -26,7 +27,7 @@ public final class Rowlock {
         if (nodes.isEmpty()) {
             throw new IllegalArgumentException("no URL of a node");
         }
-        transport = new Transport(List.copyOf(nodes), builder.token, builder.http, builder.onUnreleased);
+        transport = new Transport(List.copyOf(nodes), builder.token, builder.http, builder.authorities, builder.onUnreleased);
         ttl = builder.ttl.toNanos();
         metering = new Metering(builder.observer);
     }
@@ -41,6 +42,26 @@ public final class Rowlock {
      */
     public static Rowlock connect(String urls) {
         return builder(urls).build();
+    }
+
+    /**
+     * A client by {@code ROWLOCK_API} (URLs with commas between; else {@code http://127.0.0.1:8481}), {@code
+     * ROWLOCK_TOKEN}, and {@code ROWLOCK_TLS_CA} as {@link Builder#authorities}.
+     *
+     * @return the client; nothing is sent yet
+     * @throws IllegalArgumentException a variable has an invalid value
+     */
+    public static Rowlock fromEnv() {
+        return fromEnv(System.getenv());
+    }
+
+    static Rowlock fromEnv(Map<String, String> env) {
+        var urls = env.getOrDefault("ROWLOCK_API", "");
+        var builder = builder(urls.isEmpty() ? "http://127.0.0.1:8481" : urls);
+        var token = env.getOrDefault("ROWLOCK_TOKEN", "");
+        var authorities = env.getOrDefault("ROWLOCK_TLS_CA", "");
+        return builder.token(token.isEmpty() ? null : token)
+            .authorities(authorities.isEmpty() ? null : Path.of(authorities)).build();
     }
 
     /**
@@ -59,6 +80,7 @@ public final class Rowlock {
         private String token;
         private Duration ttl = Duration.ofSeconds(10);
         private HttpClient http;
+        private Path authorities;
         private BiConsumer<String, RowlockException> onUnreleased;
         private LockObserver observer;
 
@@ -93,7 +115,18 @@ public final class Rowlock {
         }
 
         /**
-         * For certificates of your own, for example.
+         * The authorities that are trusted for {@code https://}, instead of the JDK's.
+         *
+         * @param pem a file, which {@link #build} reads; null: those of the JDK
+         * @return this
+         */
+        public Builder authorities(Path pem) {
+            authorities = pem;
+            return this;
+        }
+
+        /**
+         * For a proxy or a certificate of your own, for example; it has its own authorities.
          *
          * @param http makes the requests: HTTP/1.1, no redirects
          * @return this
@@ -126,7 +159,12 @@ public final class Rowlock {
             return this;
         }
 
-        /** {@return the client; nothing is sent yet} */
+        /**
+         * The client.
+         *
+         * @return it has sent nothing yet
+         * @throws IllegalArgumentException a URL is no node's, or the file of {@link #authorities} cannot be read
+         */
         public Rowlock build() {
             return new Rowlock(this);
         }

@@ -9,6 +9,7 @@ import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
 import java.util.Locale;
@@ -69,7 +70,9 @@ final class Transport {
     /** Gets the name of the lock, and why an unwaited release has failed. */
     private final BiConsumer<String, RowlockException> onUnreleased;
 
-    Transport(List<URI> nodes, String token, HttpClient http, BiConsumer<String, RowlockException> onUnreleased) {
+    Transport(
+        List<URI> nodes, String token, HttpClient http, Path authorities, BiConsumer<String, RowlockException> onUnreleased
+    ) {
         this.onUnreleased = onUnreleased != null ? onUnreleased : (lock, error) ->
             System.getLogger("io.github.rowlock").log(System.Logger.Level.WARNING, lock + ": " + error.getMessage());
         this.nodes = nodes;
@@ -83,9 +86,12 @@ final class Transport {
         var one = new ScheduledThreadPoolExecutor(1, daemons);
         one.setRemoveOnCancelPolicy(true);
         timer = one;
-        this.http = http != null ? http : HttpClient.newBuilder()
-            .version(HttpClient.Version.HTTP_1_1).followRedirects(HttpClient.Redirect.NEVER)
-            .connectTimeout(Duration.ofSeconds(10)).executor(workers).build();
+        var own = HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).executor(workers)
+            .followRedirects(HttpClient.Redirect.NEVER).connectTimeout(Duration.ofSeconds(10));
+        if (authorities != null) {
+            own.sslContext(Authorities.trust(authorities));
+        }
+        this.http = http != null ? http : own.build();
     }
 
     /**

@@ -151,6 +151,22 @@ public final class ClientTest {
         return Rowlock.builder(urls).ttl(Duration.ofMillis(TTL_MS)).build();
     }
 
+    static void aClientByTheEnvironmentHasNodesTokenAndAuthorities() throws Exception {
+        try (var node = new Node(ClientTest::works)) {
+            var env = Map.of("ROWLOCK_API", node.url() + ",http://127.0.0.1:1", "ROWLOCK_TOKEN", "t", "ROWLOCK_TLS_CA", "");
+            Rowlock.fromEnv(env).lock("a").acquire().release();
+            check(List.of("Bearer t").equals(node.seen.get(0).headers().get("Authorization")), node.seen);
+        }
+        for (var file : List.of("/none/ca.pem", "pom.xml")) {
+            try {
+                Rowlock.fromEnv(Map.of("ROWLOCK_TLS_CA", file));
+                check(false, "a client without authorities");
+            } catch (IllegalArgumentException error) {
+                check(error.getMessage().contains(file), error);
+            }
+        }
+    }
+
     static void aReleaseThatIsNotWaitedForStaysInFrontOfTheNextRequestForItsLock() throws Exception {
         var letGo = new CompletableFuture<Void>();
         try (var node = new Node(but("/a/release", (path, body, count) -> {
@@ -234,7 +250,7 @@ public final class ClientTest {
         var ended = new CompletableFuture<Void>();
         try (var hanging = new Node(hangs(ended)); var good = new Node(ClientTest::works)) {
             var nodes = List.of(URI.create(hanging.url()), URI.create(good.url()));
-            var transport = new Transport(nodes, null, null, null);
+            var transport = new Transport(nodes, null, null, null, null);
             var request = new Transport.Request("POST", "/v1/leases", Map.of());
             long soon = Transport.SECOND;
             try {
