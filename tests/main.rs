@@ -53,6 +53,7 @@ mod log_lines;
 mod mcp;
 mod members;
 mod mixed_queue;
+mod newcomer;
 mod openapi;
 mod operations;
 mod partition;

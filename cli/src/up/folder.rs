@@ -9,6 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rowlock_client::{Pem, Tls};
+use rowlock_coordinator::access::tokens::{Role, Token};
 use rowlock_coordinator::config::{ClusterConfig, PeerSecurity};
 use rowlock_env::disk::{Dir, DirLock};
 
@@ -80,6 +81,12 @@ impl Folder {
             ExistingData::Keep => folder.check_count(root, nodes)?,
         }
         superuser::provide(&folder.dir, config).map_err(|e| unusable(root, &e))?;
+        if config.http.token_file == Some(root.join(TOKENS)) && !folder.dir.exists(TOKENS) {
+            let (token, text) = Token::new(CLIENT.to_owned(), [Role::Operator].into(), None);
+            folder.dir.write_atomic(TOKEN, text.as_bytes()).map_err(|e| unusable(root, &e))?;
+            let line = format!("{token}\n");
+            folder.dir.write_atomic(TOKENS, line.as_bytes()).map_err(|e| unusable(root, &e))?;
+        }
         let write = |name: &str, text: String| folder.dir.write_atomic(name, text.as_bytes());
         write(MARK, format!("{nodes}\n"))
             .and_then(|()| write(CONFIG, config.to_toml()))
@@ -128,7 +135,7 @@ impl Folder {
                 self.dir.remove(name)?;
             } else if name.starts_with("node-") || name == FOLDER {
                 self.dir.sub(name)?.remove_all()?;
-            } else if name == superuser::FILE {
+            } else if [superuser::FILE, TOKEN, TOKENS].contains(&name.as_str()) {
                 self.dir.remove(name)?;
             }
         }
@@ -157,14 +164,19 @@ fn unusable(root: &Path, e: &std::io::Error) -> Failure {
 
 /// Folder name inside the folder of `up`.
 pub const FOLDER: &str = "tls";
-/// Name of the client with a certificate, a superuser.
+/// File of `encrypt` with the hash of the operator's token.
+const TOKENS: &str = "tokens";
+/// File with the text of that token.
+pub const TOKEN: &str = "token";
+/// Name of the client with a certificate, a superuser, and of the operator's token.
 const CLIENT: &str = "admin";
 
-/// Requires certificates between nodes, and TLS from clients.
+/// Requires certificates between nodes, TLS from clients, and tokens by HTTP.
 pub fn encrypt(config: &mut ClusterConfig, root: &Path) {
     config.tls = Some(tls::node_files(&root.join(FOLDER)));
     config.peer.security = Some(PeerSecurity::Mtls);
     config.http.tls = true;
+    config.http.token_file.get_or_insert_with(|| root.join(TOKENS));
     config.client.x509_superusers.push(format!("CN={CLIENT}"));
     for node in &mut config.nodes {
         if node.secure_client_addr.is_none() {

@@ -14,8 +14,7 @@ use rowlock_env::time::{self, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 
-use super::folder::CertPaths;
-use super::folder::Folder;
+use super::folder::{CertPaths, Folder, TOKEN};
 use crate::exit::{Failure, IO, SOFTWARE, UNAVAILABLE};
 use crate::http_get;
 use crate::lock::SELF_EXE;
@@ -160,6 +159,15 @@ impl Running {
         if self.config.http.tls { "https" } else { "http" }
     }
 
+    /// Returns the variables for programs with a client of Rowlock.
+    fn exports(&self) -> String {
+        let api = self.config.nodes.iter().filter_map(|node| node.any_api_addr(&self.config.http));
+        let api = api.map(|api| format!("{}://{api}", self.scheme())).collect::<Vec<_>>().join(",");
+        let all = format!("export ROWLOCK_ENDPOINTS={} ROWLOCK_API={api}", self.config.endpoints());
+        let token = self.folder.path().join(TOKEN);
+        if token.exists() { format!("{all} ROWLOCK_TOKEN=$(cat {})", token.display()) } else { all }
+    }
+
     pub fn print_hints(&self) {
         let curl = self.cert.as_ref().map_or("curl".to_owned(), CertPaths::curl);
         let metrics = format!("{curl} {}://{}/metrics", self.scheme(), self.config.nodes[0].http_addr);
@@ -190,6 +198,7 @@ impl Running {
         if let Some(cert) = &self.cert {
             outln!("  {}", cert.exports());
         }
+        outln!("  {}", self.exports());
         let width = hints
             .iter()
             .map(|(command, _)| command.chars().count())

@@ -275,7 +275,10 @@ fn parse(path: &Path, text: &str) -> Result<Tokens, String> {
 
 /// Reads a file and refuses permissions for other users. Blocking.
 fn read(path: &Path) -> Result<String, String> {
-    let cannot = |e: std::io::Error| format!("{} cannot be read: {e}", path.display());
+    let cannot = |e: std::io::Error| {
+        let new = "make it with `rowlock token new`, or copy it here";
+        format!("{} cannot be read: {e}; {new}", path.display())
+    };
     let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let name = path.file_name().and_then(|name| name.to_str());
     let name = name.ok_or_else(|| format!("{} is not the name of a file", path.display()))?;
