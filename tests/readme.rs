@@ -154,7 +154,7 @@ async fn follow(page: &str, shell: &mut Shell, cluster: &mut Cluster) -> usize {
     tried
 }
 
-fn has_curl() -> bool {
+pub fn has_curl() -> bool {
     let found = Command::new("curl").arg("--version").stdout(Stdio::null()).status().is_ok();
     if !found {
         println!("curl is not installed: the pages are NOT followed");
