@@ -37,7 +37,7 @@ const CEILINGS: [(&str, usize); 7] = [
     ("names of types defined more than three times", 0),
     ("riddle words in Rust", 8),
     ("riddle words in pages", 0),
-    ("words in pages", 45_480),
+    ("words in pages", 45_530),
 ];
 
 pub fn breaches(tree: &Tree) -> Vec<String> {
