@@ -117,7 +117,8 @@ async fn no_two_starts_are_within_the_interval_though_the_answer_of_a_grant_is_l
     assert_eq!(second.code, 0, "{}", second.err);
     let runs = fs::read_to_string(runs).unwrap();
     let at: Vec<i64> = runs.lines().map(|line| line.parse().unwrap()).collect();
-    assert!(at.len() == 2 && at[1] - at[0] >= EVERY_MS, "{at:?}");
+    // The shell reads the time later than the command starts, on a busy machine much later.
+    assert!(at.len() == 2 && at[1] - at[0] >= EVERY_MS - 1_000, "{at:?}");
 }
 
 #[derive(Clone)]

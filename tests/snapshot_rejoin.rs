@@ -18,10 +18,16 @@ async fn node_that_was_down_past_the_purged_log_returns_by_snapshot_and_a_learne
     let down = cluster.follower().await;
     cluster.kill(down);
 
-    // The node that is down cannot have more than the leader.
+    // The node that is down cannot have more than the leader, whose status may be of before the kill until it
+    // shows a later write.
     let leader = cluster.leader().await;
-    let last = index(&cluster, leader, "last_log_index").await;
     let mut written = 0;
+    write_some(&client, &mut written).await;
+    let shown = || async {
+        let status = cluster.status(leader).await?;
+        status["raft"]["last_log_index"].as_u64().filter(|last| *last >= BATCH as u64)
+    };
+    let last = eventually("the leader's status shows the writes", SERVING, shown).await;
     while index(&cluster, leader, "purged_index").await <= last {
         write_some(&client, &mut written).await;
         assert!(written < 20_000, "the log is never purged");

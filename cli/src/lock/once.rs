@@ -31,6 +31,8 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 const RECORD_AGE_MAX: Duration = Duration::from_secs(1);
 /// Most records sent while each answer is late. The record of the end has the delay of the last one.
 const RECORDS_MAX: u32 = 5;
+/// Bound of what whole milliseconds leave out of the record's time and of its delay.
+const ROUNDING: Duration = Duration::from_millis(2);
 /// Pause of a waiting host between two checks for the end of a run.
 const CHECK_PAUSE: Duration = Duration::from_millis(200);
 
@@ -178,7 +180,7 @@ impl RunRecorder {
                 break;
             }
         }
-        run.document["late_ms"] = millis(run.started.elapsed());
+        run.document["late_ms"] = millis(run.started.elapsed() + ROUNDING);
         run
     }
 
