@@ -176,10 +176,13 @@ fn follow(path: &str, credential: &str) {
     panic!("{path} does not run its program");
 }
 
-async fn newcomer(tool: &Tool<'_>, path: &'static str, credential: &'static str) {
+/// Follows the page of a client if its language's program is there in this version or a later one.
+async fn newcomer(client: &str, (name, probe): (&str, &str), least: &[u32], credential: &'static str) {
+    let skipped = format!("the page of the client in client/{client}");
+    let tool = Tool { name, programs: &[Path::new(name)], probe: &[probe], least, skipped: &skipped };
     if tool.find().is_some() {
         let _turn = cluster::turn().await;
-        tokio::task::spawn_blocking(move || follow(path, credential)).await.unwrap();
+        tokio::task::block_in_place(|| follow(&format!("client/{client}/README.md"), credential));
     }
 }
 
@@ -193,33 +196,22 @@ async fn a_newcomer_takes_a_lock_with_tls_and_token_in_python() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_newcomer_takes_a_lock_with_tls_and_token_in_typescript() {
-    let (programs, probe) = (&[Path::new("npm")], &["version"]);
-    let skipped = "the page of the client for TypeScript";
-    let npm = Tool { name: "npm", programs, probe, least: &[7], skipped };
-    newcomer(&npm, "client/typescript/README.md", "ROWLOCK_TOKEN").await;
+    newcomer("typescript", ("npm", "version"), &[7], "ROWLOCK_TOKEN").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_newcomer_takes_a_lock_with_tls_and_token_in_go() {
-    let (programs, probe) = (&[Path::new("go")], &["version"]);
-    let go = Tool { name: "Go", programs, probe, least: &[1, 19], skipped: "the page of the client for Go" };
-    newcomer(&go, "client/go/README.md", "ROWLOCK_TOKEN").await;
+    newcomer("go", ("go", "version"), &[1, 19], "ROWLOCK_TOKEN").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_newcomer_takes_a_lock_with_tls_and_token_in_java() {
-    let (programs, probe) = (&[Path::new("javac")], &["-version"]);
-    let skipped = "the page of the client for Java";
-    let jdk = Tool { name: "the JDK", programs, probe, least: &[17], skipped };
-    newcomer(&jdk, "client/java/README.md", "ROWLOCK_TOKEN").await;
+    newcomer("java", ("javac", "-version"), &[17], "ROWLOCK_TOKEN").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_newcomer_takes_a_lock_with_tls_and_a_certificate_in_rust() {
-    let (programs, probe) = (&[Path::new("cargo")], &["--version"]);
-    let skipped = "the page of the client for Rust";
-    let cargo = Tool { name: "Cargo", programs, probe, least: &[1, 90], skipped };
-    newcomer(&cargo, "client/rust/README.md", "ROWLOCK_TLS_CERT ROWLOCK_TLS_KEY").await;
+    newcomer("rust", ("cargo", "--version"), &[1, 90], "ROWLOCK_TLS_CERT ROWLOCK_TLS_KEY").await;
 }
 
 /// Returns the text with free addresses in place of the machines' names, the same one for each address.

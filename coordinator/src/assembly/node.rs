@@ -208,9 +208,10 @@ impl Node {
     }
 
     /// Asks a voter to become leader in the place of this node. [`Node::status`] shows the result. Does
-    /// nothing if this node does not lead, or if `to` is no voter: a learner would never take over.
+    /// nothing if this node does not lead, or if `to` is no voter that is alive: until another node leads,
+    /// this node would accept no write.
     pub async fn hand_over(&self, to: NodeId) {
-        if self.status().borrow().voters.contains(&to) {
+        if self.context.alive_voters().contains_key(&to) {
             facts::hand_over(&self.context.raft, to).await;
         }
     }

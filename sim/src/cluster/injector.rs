@@ -414,11 +414,8 @@ impl Injector {
             }
             Fault::Regain { late, after, lasts } => self.take_leadership(late, after, lasts),
             Fault::Transfer { to } => {
-                // A node hands over only to one that is up (coordinator/src/node/hand_over.rs).
-                let is_up = |place: &usize| self.sim.is_up(self.targets.nodes[*place]);
-                let to = self.places(to).into_iter().find(is_up);
-                if let (Some(leader), Some(to)) = (self.targets.statuses.leader(), to) {
-                    self.targets.statuses.order(leader, Order::HandOver(node_id(to)));
+                if let (Some(leader), Some(to)) = (self.targets.statuses.leader(), self.places(to).first()) {
+                    self.targets.statuses.order(leader, Order::HandOver(node_id(*to)));
                 }
             }
             other => self.begin_on_disk(other)?,
