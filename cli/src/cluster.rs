@@ -33,6 +33,9 @@ const CONNECT_TIMEOUT: &str = "ROWLOCK_CONNECT_TIMEOUT";
 
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Time limit for asking the nodes why they open no session.
+const REASONS_MAX: Duration = Duration::from_secs(2);
+
 /// Longest wait for a silent cluster at the end of a command: once for releasing a lock and once for closing
 /// the session.
 pub const LEAVING_MAX: Duration = Duration::from_secs(1);
@@ -87,14 +90,22 @@ impl Cluster {
 
     /// Opens a session. Credentials, chroot and label come from the environment (`ClientBuilder::from_env`).
     pub async fn connect(&self) -> Result<Client, Failure> {
-        match open(self.client()?).await {
-            Err(failure) if failure.code == UNAVAILABLE => Err(self.explained(&failure).await),
+        self.open(self.client()?).await
+    }
+
+    /// Opens a session. A failure has a node's reason for refusing sessions, if any node gives a reason
+    /// within [`REASONS_MAX`].
+    pub async fn open(&self, config: ClientBuilder) -> Result<Client, Failure> {
+        match open(config).await {
+            Err(failure) if failure.code == UNAVAILABLE => {
+                let explained = time::timeout(REASONS_MAX, self.explained(&failure)).await;
+                Err(explained.unwrap_or(failure))
+            }
             opened => opened,
         }
     }
 
-    /// Adds a node's reason for refusing sessions to `failure`, if any node gives a reason.
-    pub async fn explained(&self, failure: &Failure) -> Failure {
+    async fn explained(&self, failure: &Failure) -> Failure {
         let same = || Failure::new(failure.code, &failure.message);
         let (Ok(endpoints), Ok(secure)) = (self.endpoints(), self.tls.secure()) else { return same() };
         for addr in endpoints.split('/').next().unwrap_or_default().split(',') {
@@ -129,22 +140,15 @@ impl Cluster {
         Cluster { endpoints, config: None, ..self.clone() }.client()
     }
 
-    /// Same as [`Cluster::client`], but limits the time for connecting to `most`.
+    /// Same as [`Cluster::client`], but connecting takes at most `most`, whatever the environment says.
     pub fn client_within(&self, most: Option<Duration>) -> Result<ClientBuilder, Failure> {
         let mut config = self.defaults()?.endpoints(&self.endpoints()?);
         if let Some(timeout) = self.session_timeout {
             config = config.session_timeout(timeout);
         }
-        let is_in_environment = std::env::var_os(CONNECT_TIMEOUT).is_some();
-        let timeout = match (self.connect_timeout, most) {
-            (Some(timeout), Some(most)) => Some(timeout.min(most)),
-            (None, Some(most)) if !is_in_environment => Some(most.min(DEFAULT_CONNECT_TIMEOUT)),
-            (timeout, _) => timeout,
-        };
-        if let Some(timeout) = timeout {
-            config = config.connect_timeout(timeout);
-        }
-        Ok(config)
+        let environment = self.tls.var(CONNECT_TIMEOUT).and_then(|text| duration(&text).ok());
+        let timeout = self.connect_timeout.or(environment).unwrap_or(DEFAULT_CONNECT_TIMEOUT);
+        Ok(config.connect_timeout(timeout.min(most.unwrap_or(timeout))))
     }
 
     /// Refuses to send a password to the default ports unless the user names the ports or TLS authenticates

@@ -152,7 +152,7 @@ impl Queued {
     ) -> Result<ExitCode, Failure> {
         let mut signals = ForwardedSignals::listen()?;
         let label = self.terms.label.as_deref();
-        let client = match signals.unless(limit.bound_connect(self.session.connect(label, &limit))).await {
+        let client = match signals.unless(self.session.connect(label, &limit)).await {
             Ok(connected) => connected?,
             Err(signal) => return Ok(ExitCode::from(under::shell_code(signal))),
         };

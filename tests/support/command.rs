@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Once;
@@ -81,7 +82,9 @@ pub fn finish_within(mut child: Child, limit: Duration) -> Said {
         }
         thread::sleep(Duration::from_millis(5));
     };
-    Said { code: status.code().unwrap_or(-1), out: out.join().unwrap(), err: err.join().unwrap() }
+    // As Python has it: less than 0 for a signal.
+    let code = status.code().or(status.signal().map(|signal| -signal)).unwrap();
+    Said { code, out: out.join().unwrap(), err: err.join().unwrap() }
 }
 
 pub fn run(folder: &Path, arguments: &[&str]) -> Said {

@@ -78,7 +78,7 @@ impl Elect {
             None => None,
         };
         let limit = TimeLimit::begin(self.timeout);
-        let connecting = limit.bound_connect(self.session.connect(self.value.as_deref(), &limit));
+        let connecting = self.session.connect(self.value.as_deref(), &limit);
         let client = match signals.unless(connecting).await {
             Ok(connected) => connected?,
             Err(_) if self.listen => return Ok(ExitCode::SUCCESS),

@@ -117,8 +117,8 @@ impl Acquire {
         let limit = self.waiting.begin(self.nonblock);
         let waiting = async {
             let builder = self.builder(&limit)?;
-            limit.bound_connect(check_limit(builder.clone(), ttl)).await?;
-            let client = limit.bound_connect(open(builder.session_timeout(SHORT.min(ttl)))).await?;
+            check_limit(self.cluster.open(builder.clone().session_timeout(ttl)).await?, ttl).await?;
+            let client = self.cluster.open(builder.session_timeout(SHORT.min(ttl))).await?;
             match limit.bound_request(self.wait(&name, &client, &limit)).await {
                 Ok(guard) => Ok((client, guard)),
                 Err(failure) => {
@@ -245,7 +245,7 @@ impl Acquire {
     async fn renew(&self, path: &Path, ttl: Duration) -> Result<ExitCode, Failure> {
         let mut file = LeaseFile::at(path)?;
         let lease = file.read()?;
-        check_limit(lease.endpoints_of(&self.cluster)?, ttl).await?;
+        check_limit(open(lease.endpoints_of(&self.cluster)?.session_timeout(ttl)).await?, ttl).await?;
         let (ttl_ms, now_ms) = (millis(ttl), time::wall_ms());
         let lease = Lease { ttl_ms, expires_ms: now_ms.saturating_add(ttl_ms), ..lease };
         let client = self.prolong(&lease).await?;
@@ -297,10 +297,9 @@ fn default_file(name: &str) -> PathBuf {
     format!("{}.lease", name.trim_start_matches('/').replace('/', "-")).into()
 }
 
-/// Refuses a lease that the cluster would shorten, before the lock is taken: opens a session with the timeout
-/// of the lease and closes it.
-async fn check_limit(builder: ClientBuilder, ttl: Duration) -> Result<(), Failure> {
-    let client = open(builder.session_timeout(ttl)).await?;
+/// Refuses a lease that the cluster would shorten, before the lock is taken. Closes the session of `client`,
+/// which asked for the timeout of the lease.
+async fn check_limit(client: Client, ttl: Duration) -> Result<(), Failure> {
     let granted = client.session_timeout();
     leave(&client).await;
     check_granted(granted, ttl, "nothing was changed")

@@ -7,7 +7,7 @@ use rowlock_client::{Client, Error, Owner, WaitStats};
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::lock::place_number;
 
-use crate::cluster::{Cluster, open};
+use crate::cluster::Cluster;
 use crate::exit::{Failure, REFUSED, UNAVAILABLE, USAGE};
 use crate::moment::{duration, positive_duration};
 use crate::print::errln;
@@ -111,35 +111,20 @@ impl TimeLimit {
         self.timeout.map(|timeout| timeout.max(ANSWER_MAX))
     }
 
-    /// Returns the result of `work`, which connects, or a failure if no server answers in time.
-    pub async fn bound_connect<T>(
-        &self,
-        work: impl Future<Output = Result<T, Failure>>,
-    ) -> Result<T, Failure> {
-        let remedy = "start the cluster or name it with --endpoints";
-        self.bound(work, |most| format!("no server answered within {most} s; {remedy}")).await
-    }
-
     /// Returns the result of `work`, a request of a connected client, or a failure if the cluster does not
     /// decide in time.
     pub async fn bound_request<T>(
         &self,
         work: impl Future<Output = Result<T, Failure>>,
     ) -> Result<T, Failure> {
-        let problem = "connected, but the cluster did not decide within";
-        let remedy = "it may have lost its quorum: ask `rowlock doctor`";
-        self.bound(work, |most| format!("{problem} {most} s; {remedy}")).await
-    }
-
-    async fn bound<T>(
-        &self,
-        work: impl Future<Output = Result<T, Failure>>,
-        late: impl FnOnce(f64) -> String,
-    ) -> Result<T, Failure> {
         let Some(most) = self.answer_max() else { return work.await };
         // `work` has the same limit and reports a more specific failure.
         let bounded = time::timeout_at(self.started + most + REPORT_TIME, work).await;
-        bounded.unwrap_or_else(|_| Err(Failure::new(UNAVAILABLE, late(most.as_secs_f64()))))
+        bounded.unwrap_or_else(|_| {
+            let problem = format!("the cluster did not decide within {} s", most.as_secs_f64());
+            let remedy = "it may have lost its quorum: ask `rowlock doctor`";
+            Err(Failure::new(UNAVAILABLE, format!("connected, but {problem}; {remedy}")))
+        })
     }
 }
 
@@ -159,14 +144,7 @@ impl SessionOptions {
             None if std::env::var_os(GRACE).is_none() => config = config.disconnect_grace(DEFAULT_GRACE),
             None => {}
         }
-        match open(config).await {
-            // `TimeLimit::bound_connect` must not end this: its failure says less.
-            Err(failure) if failure.code == UNAVAILABLE => {
-                let explained = time::timeout(REPORT_TIME / 2, self.cluster.explained(&failure)).await;
-                Err(explained.unwrap_or(failure))
-            }
-            opened => opened,
-        }
+        self.cluster.open(config).await
     }
 }
 
@@ -285,8 +263,6 @@ mod tests {
         let limit = TimeLimit { started, timeout: Some(Duration::ZERO) };
         let late = limit.bound_request(std::future::pending::<Result<(), Failure>>()).await.unwrap_err();
         assert!(late.message.starts_with("connected, but"), "{}", late.message);
-        let late = limit.bound_connect(std::future::pending::<Result<(), Failure>>()).await.unwrap_err();
-        assert!(late.message.starts_with("no server answered within 5 s"), "{}", late.message);
     }
 
     #[test]

@@ -96,7 +96,14 @@ async fn endless_reads_yield_the_thread_every_two_milliseconds() {
         let mut client = Client::connect(&node).await;
         client.call(create("/x", CreateMode::Persistent)).await.unwrap();
         let flood = Flood::begin(&node.addr, connections, &Request::GetData(unwatched("/x")));
-        let longest = longest_lap(&node, 60_000).await;
+        let mut longest = Duration::ZERO;
+        // On a busy machine the clients may send too little for a long turn.
+        for requests in (1..=10).map(|round| round * 60_000) {
+            longest = longest.max(longest_lap(&node, requests).await);
+            if longest >= LIGHT_MAX {
+                break;
+            }
+        }
         assert!(longest <= 2 * TURN_MAX + 4 * LIGHT_MAX, "{connections}: {longest:?}");
         assert!(longest >= LIGHT_MAX, "nothing was measured: {longest:?}");
         client.call(create("/y", CreateMode::Persistent)).await.expect("a quiet client is served");
