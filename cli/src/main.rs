@@ -194,6 +194,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         .enable_all()
         .build()
         .map_err(|e| Failure::new(SOFTWARE, format!("the async runtime does not start: {e}")))?;
+    rowlock_env::time::align_beats();
     // Shutdown waits for a node's disk threads. The only blocking thread of a client command is a name
     // lookup, possibly a slow one: skip the wait.
     let waits_for_threads = matches!(command, Command::Serve(_) | Command::Up(_) | Command::Dev(_));

@@ -270,7 +270,7 @@ mod tests {
                     #[serde(rename = \"every\", with = \"x\")]\n    pub every_ms: Option<u64>,\n    \
                     #[serde(skip)]\n    pub hidden: u64,\n    pub seeds: Vec<String>,\n}\n";
         let list = settings(&Tree::with(&[("coordinator/raft/consensus/src/config.rs", code)]), &["raft"]);
-        let wanted = "- `heartbeat_ms` (`100`): Beat of the leader.\n- `every`: \n- `seeds` (required): \n";
+        let wanted = "- `heartbeat_ms` (`128`): Beat of the leader.\n- `every`: \n- `seeds` (required): \n";
         assert_eq!(list.unwrap(), wanted);
     }
 

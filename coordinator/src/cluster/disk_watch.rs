@@ -22,7 +22,7 @@ use rowlock_proto::NodeId;
 use crate::config::LimitsConfig;
 use crate::node::context::NodeContext;
 
-const EVERY: Duration = Duration::from_millis(500);
+const EVERY: Duration = time::BEAT.saturating_mul(4);
 /// Longest wait for a measurement; then the loop continues without a result.
 const MEASURE_MAX: Duration = Duration::from_millis(500);
 /// Delay before a leader short of space hands over.

@@ -28,8 +28,6 @@ use crate::node::context::{NodeContext, Replica};
 use crate::node::leader_duties::{Due, LeaderDuty};
 use crate::node::proposer::of_the_cluster;
 
-/// Interval at which the leader checks whether the version is due.
-const EVERY: Duration = Duration::from_millis(100);
 /// A member without an acknowledgement within this time is not up.
 const UP_WITHIN: Duration = Duration::from_secs(2);
 const APPLIED_DEADLINE: Duration = Duration::from_secs(5);
@@ -44,7 +42,7 @@ pub struct Upgrades {
 
 impl LeaderDuty for Arc<Upgrades> {
     fn due(&mut self, term: u64, now: Instant) -> Due {
-        Due { commands: self.raised(term, now).into_iter().collect(), next: Some(time::about(EVERY)) }
+        Due { commands: self.raised(term, now).into_iter().collect(), next: Some(time::next_beat()) }
     }
 }
 

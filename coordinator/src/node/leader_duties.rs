@@ -135,9 +135,6 @@ async fn propose(
     Ok(())
 }
 
-/// Interval at which the leader compares the state with its target.
-const CLUSTER_EVERY: Duration = Duration::from_millis(100);
-
 /// Znode with the text of the membership.
 const CONFIG: &str = "/zookeeper/config";
 
@@ -170,7 +167,7 @@ impl LeaderDuty for ClusterDuty {
             self.written = text_at.filter(|_| config.is_none()).map(|at| (version, at));
         }
         let founding = self.founding.due(&state, term, now);
-        Due { commands: founding.into_iter().chain(config).collect(), next: Some(time::about(CLUSTER_EVERY)) }
+        Due { commands: founding.into_iter().chain(config).collect(), next: Some(time::next_beat()) }
     }
 }
 

@@ -28,8 +28,6 @@ use rowlock_proto::NodeId;
 use crate::node::context::NodeContext;
 use crate::node::delivery::outbox::CloseReason;
 
-/// Publishing interval without events.
-const EVERY: Duration = Duration::from_millis(50);
 /// A majority with vote responses within this time counts as reachable.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
 /// Deadline for the leader's read index.
@@ -92,7 +90,7 @@ impl Duty for StatusPublisher {
             let reason = why.map_or("", NotServing::text);
             tracing::warn!(seconds, leader, term = view.term, reason, "no clients served");
         }
-        Ok(Some(time::about(EVERY)))
+        Ok(Some(time::next_beat()))
     }
 
     async fn event(&mut self) -> Result<(), ()> {

@@ -1,7 +1,6 @@
 //! Records the cluster's id and version in the data folder.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use rowlock_env::decides;
 use rowlock_env::duty::Duty;
@@ -10,9 +9,6 @@ use rowlock_state::version;
 use rowlock_wal::StorageError;
 
 use crate::node::context::NodeContext;
-
-/// Interval of the comparisons between state and folder.
-const EVERY: Duration = Duration::from_millis(100);
 
 /// Duty that keeps the folder's facts equal to the state. Ends when the node must stop: the folder belongs to
 /// another cluster than the state, or the disk fails.
@@ -23,7 +19,7 @@ impl Duty for StoredFacts {
 
     async fn turn(&mut self) -> Result<Option<Instant>, StorageError> {
         self.record_new_values().await?;
-        Ok(Some(time::about(EVERY)))
+        Ok(Some(time::next_beat()))
     }
 }
 

@@ -248,25 +248,46 @@ pub async fn alarm(deadline: Instant) {
     }
 }
 
-/// Interval of the beats on the process's clock, in nanoseconds. Periodic work without a fixed time runs on
-/// the beats: an idle process wakes once for all such work.
-const BEAT_NS: u64 = 50_000_000;
+/// Interval of the beats on the process's clock. Periodic work without a fixed time runs on the beats: an
+/// idle process wakes once for all such work. A multiple of 64 ms, see [`align_beats`].
+pub const BEAT: Duration = Duration::from_millis(128);
+
+/// Offset of the beats from the process's clock, in nanoseconds.
+static BEATS_FROM: OnceLock<u64> = OnceLock::new();
+
+/// Aligns the beats with the timers of the tokio runtime that was built just now. A thread with a timer more
+/// than 64 ms ahead also wakes at the last multiple of 64 ms before the timer, counted from the runtime's
+/// start. A beat is such a multiple itself.
+pub fn align_beats() {
+    // tokio rounds deadlines up to whole milliseconds.
+    let start = now() - Duration::from_micros(500);
+    let _ = BEATS_FROM.set(start.0 % nanos(BEAT));
+}
 
 impl Instant {
     /// Returns the last beat after `now` and up to `self`, or `self` if there is none.
     fn beat_before(self, now: Instant) -> Instant {
-        let beat = Instant(self.0 - self.0 % BEAT_NS);
+        let from = if world::is_simulated() { 0 } else { BEATS_FROM.get().copied().unwrap_or_default() };
+        let beat = Instant(self.0 - (self.0 - from) % nanos(BEAT));
         if beat > now { beat } else { self }
     }
 }
 
-/// Returns the instant `d` from now, or up to 50 ms earlier, so that many sleeps end together.
+/// Returns the instant `d` from now, or up to a [`BEAT`] earlier, so that many sleeps end together.
 pub fn about(d: Duration) -> Instant {
-    let now = now();
-    (now + d).beat_before(now)
+    about_after(now(), d)
 }
 
-/// Waits for `d`, or up to 50 ms less, so that many sleeps end together. Cancel safe.
+pub fn next_beat() -> Instant {
+    about(BEAT)
+}
+
+/// Returns the instant `d` from `since`, or up to a [`BEAT`] earlier, so that many sleeps end together.
+pub fn about_after(since: Instant, d: Duration) -> Instant {
+    (since + d).beat_before(since)
+}
+
+/// Waits for `d`, or up to a [`BEAT`] less, so that many sleeps end together. Cancel safe.
 pub fn sleep_about(d: Duration) -> Sleep {
     sleep_until(about(d))
 }
@@ -326,11 +347,11 @@ mod tests {
     fn about_equal_sleeps_end_on_a_common_beat() {
         let at = |ms: u64| Instant(ms * 1_000_000);
         assert_eq!(
-            [at(1_060), at(1_100), at(1_149)].map(|end| end.beat_before(at(1_010))),
-            [at(1_050), at(1_100), at(1_100)]
+            [at(1_160), at(1_280), at(1_407)].map(|end| end.beat_before(at(1_030))),
+            [at(1_152), at(1_280), at(1_280)]
         );
-        assert_eq!(at(1_100).beat_before(at(1_050)), at(1_100), "from beat to beat");
-        assert_eq!(at(1_020).beat_before(at(1_001)), at(1_020), "no beat lies between");
+        assert_eq!(at(1_280).beat_before(at(1_152)), at(1_280), "from beat to beat");
+        assert_eq!(at(1_100).beat_before(at(1_030)), at(1_100), "no beat lies between");
     }
 
     #[tokio::test]

@@ -24,7 +24,7 @@ fn kept(seed: u64, seconds: u64, scenario: Scenario, script: &str) -> Outcome {
 #[test]
 fn a_killed_leader_is_replaced_once_it_fails_to_dial_again() {
     let raft = RaftConfig::default();
-    let lease = Duration::from_millis(raft.heartbeat_ms * 3 / 2);
+    let lease = Duration::from_millis(raft.heartbeat_ms * 5 / 4);
     let killed = Nanos::from_millis(3_000);
     for seed in 1..=3 {
         let outcome = kept(seed, 5, Scenario::Calm, "3s kill leader for 20s");

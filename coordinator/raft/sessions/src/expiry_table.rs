@@ -31,6 +31,7 @@ use rowlock_env::time::{self, Instant};
 use rowlock_proto::SessionId;
 use rowlock_state::Machine;
 use rowlock_state::command::Attachment;
+use tokio::sync::Notify;
 
 use super::tracker::Tracker;
 
@@ -38,6 +39,8 @@ use super::tracker::Tracker;
 #[derive(Default)]
 pub struct ExpiryTable {
     tracker: Mutex<Option<(u64, Tracker)>>,
+    /// Notified when a session may be due earlier than before.
+    earlier: Notify,
 }
 
 impl ExpiryTable {
@@ -98,7 +101,8 @@ impl ExpiryTable {
     pub fn client_disconnected(&self, term: u64, disconnects: &[ClientDisconnect]) -> bool {
         let now = time::now();
         self.in_term(term, |tracker| {
-            disconnects.iter().for_each(|disconnect| tracker.client_disconnected(now, disconnect))
+            disconnects.iter().for_each(|disconnect| tracker.client_disconnected(now, disconnect));
+            self.earlier.notify_one();
         })
         .is_some()
     }
@@ -118,6 +122,16 @@ impl ExpiryTable {
         }
     }
 
+    /// Waits until a session may be due earlier than [`ExpiryTable::next_check`] returned before.
+    pub async fn due_earlier(&self) {
+        self.earlier.notified().await;
+    }
+
+    /// Returns the time of the next useful call of [`ExpiryTable::due`].
+    pub fn next_check(&self) -> Option<Instant> {
+        self.tracker.lock().as_ref()?.1.next_check()
+    }
+
     /// Returns the sessions to expire now, with the term of the timers.
     pub fn due(&self, now: Instant) -> Option<(u64, Vec<(SessionId, Attachment)>)> {
         self.tracker.lock().as_mut().map(|(term, tracker)| (*term, tracker.due(now)))
@@ -130,7 +144,7 @@ const CONTACT_AFTER: Duration = Duration::from_millis(5);
 /// Shortest pause between two extra heartbeats to the quorum.
 const CONTACT_EVERY: Duration = Duration::from_millis(20);
 /// Greatest age of the quorum contact with which the leader answers a report without sessions.
-const CONTACT_FRESH: Duration = Duration::from_millis(100);
+const CONTACT_FRESH: Duration = time::BEAT.saturating_mul(2);
 
 /// Reason why the leader does not confirm a touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

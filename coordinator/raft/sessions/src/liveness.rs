@@ -32,14 +32,14 @@ use tokio::sync::mpsc;
 use super::expiry_table::{ExpiryTable, HeartbeatAcks, LastContact};
 use super::{HeartbeatWaiter, Keepalive};
 
-/// Period in which the leader checks for expired sessions and for quorum contact. A follower wakes for its
-/// reports only.
-const TICK: Duration = Duration::from_millis(50);
+/// Shortest pause between two checks for expired sessions: the checks of many sessions follow each other
+/// closely, and most find that their session was touched.
+const CHECK_PAUSE: Duration = Duration::from_millis(20);
 /// Delay of a tick from which on the process counts as paused: unread touches may be queued.
 const TICK_MISSED: Duration = Duration::from_millis(1_000);
-/// Period of a follower's reports, also of empty ones: the leader's answer is the follower's contact to the
-/// quorum.
-const REPORT_EVERY: Duration = Duration::from_millis(100);
+/// Number of empty reports in `contact_max`, while there is contact: the leader's answer is the follower's
+/// contact to the quorum. Other reports leave on the next beat.
+const EMPTY_REPORTS: u32 = 4;
 /// Deadline of a report.
 pub const REPORT_DEADLINE: Duration = Duration::from_millis(1_000);
 
@@ -179,15 +179,16 @@ impl Liveness {
                 self.answered(outdated.of, TouchAnswer::default(), &mut collected);
             }
             let urgent = collected.is_urgent() && !last_failed && !choice::taken(Choice::ReportLate, 4);
-            // Checked on ticks: half a tick early is acceptable, and waiting for the next tick would be a
-            // whole one late.
-            let due = urgent || last_report.elapsed() + TICK / 2 >= REPORT_EVERY;
+            let due = urgent || time::now() >= self.report_due_at(&collected, last_report);
             if let (Some(leader), None, true) = (view.leader, &report, due) {
                 last_report = Instant::now();
                 report = Some(self.report(leader, view.term, std::mem::take(&mut collected)));
             }
-            let left = REPORT_EVERY.saturating_sub(last_report.elapsed());
-            let pause = if leads { TICK } else { left.max(TICK / 2) };
+            let beat = time::next_beat();
+            let wake_at = match leads {
+                true => self.next_check(stalled, beat),
+                false => self.report_due_at(&collected, last_report).max(beat),
+            };
             tokio::select! {
                 biased;
                 () = shutdown.wait() => return,
@@ -205,9 +206,25 @@ impl Liveness {
                     }
                     None => return,
                 },
-                () = time::sleep_about(pause) => {}
+                () = self.expiry_table.due_earlier(), if leads => {}
+                () = time::sleep_until(wake_at) => {}
             }
         }
+    }
+
+    /// Returns the time of the next report, if nothing urgent happens. Empty reports are rare while there is
+    /// contact.
+    fn report_due_at(&self, collected: &Collected, last_report: Instant) -> Instant {
+        let is_empty = collected.sessions.is_empty() && !collected.is_urgent();
+        let is_idle = is_empty && self.contact.within(self.contact_max / 2);
+        let pause = if is_idle { self.contact_max / EMPTY_REPORTS } else { time::BEAT };
+        time::about_after(last_report, pause)
+    }
+
+    /// Returns the time of the leader's next check for expired sessions, or `beat`.
+    fn next_check(&self, stalled: bool, beat: Instant) -> Instant {
+        let expiry = self.expiry_table.next_check().filter(|_| !stalled);
+        expiry.map_or(beat, |at| at.max(time::now() + CHECK_PAUSE).min(beat))
     }
 
     /// Runs the leader's part: starts the timers in a new term, and expires sessions while in contact.

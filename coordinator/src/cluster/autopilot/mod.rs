@@ -31,7 +31,7 @@ use health::{MemberChange, MemberView, Rules, Watch, decide};
 use readmit::Readmission;
 
 /// Interval of the autopilot's scans.
-const EVERY: Duration = Duration::from_millis(200);
+const EVERY: Duration = time::BEAT.saturating_mul(2);
 
 /// Duty that changes the members without a request. A step whose future is dropped may still happen;
 /// otherwise the next leader repeats the step.

@@ -31,7 +31,7 @@ use crate::limits::{LOG_MEMORY_MAX_BYTES, SNAPSHOT_PAUSES};
 use crate::raft_types::LogId;
 
 /// Period of the checks.
-const EVERY: Duration = Duration::from_millis(200);
+const EVERY: Duration = time::BEAT.saturating_mul(2);
 
 /// Divisor of the log's byte limit: a quarter stays behind a snapshot, for late followers.
 const KEPT_PART: usize = 4;

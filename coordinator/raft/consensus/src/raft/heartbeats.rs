@@ -10,8 +10,8 @@ use rowlock_env::time;
 
 use crate::raft_types::TypeConfig;
 
-/// Sends a heartbeat to all other members every `every`, or up to a beat earlier, while this node leads.
-/// Ends with Raft.
+/// Sends a heartbeat to all other members every `every`, or up to a [`time::BEAT`] earlier, while this node
+/// leads. Ends with Raft.
 pub async fn send<SM: RaftStateMachine<TypeConfig>>(raft: openraft::Raft<TypeConfig, SM>, every: Duration) {
     assert!(!every.is_zero(), "heartbeats without pauses leave no time for entries");
     let (mut server, mut due) = (raft.server_metrics(), None);

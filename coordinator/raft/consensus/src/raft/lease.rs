@@ -88,7 +88,7 @@ impl LeaderLease {
             // The lease of a voter that still hears this leader, plus the time for an election.
             silence: least + Duration::from_millis(raft.election_timeout_max_ms),
             // A live leader dials again with its next heartbeat.
-            reconnect: heartbeat + heartbeat / 2,
+            reconnect: heartbeat + heartbeat / 4,
             begun: time::now(),
             state: Arc::default(),
             changed: Arc::new(watch::channel(()).0),
