@@ -82,7 +82,6 @@ pub fn finish_within(mut child: Child, limit: Duration) -> Said {
         }
         thread::sleep(Duration::from_millis(5));
     };
-    // As Python has it: less than 0 for a signal.
     let code = status.code().or(status.signal().map(|signal| -signal)).unwrap();
     Said { code, out: out.join().unwrap(), err: err.join().unwrap() }
 }

@@ -264,27 +264,22 @@ pub fn align_beats() {
     let _ = BEATS_FROM.set(start.0 % nanos(BEAT));
 }
 
-impl Instant {
-    /// Returns the last beat after `now` and up to `self`, or `self` if there is none.
-    fn beat_before(self, now: Instant) -> Instant {
-        let from = if world::is_simulated() { 0 } else { BEATS_FROM.get().copied().unwrap_or_default() };
-        let beat = Instant(self.0 - (self.0 - from) % nanos(BEAT));
-        if beat > now { beat } else { self }
-    }
-}
-
 /// Returns the instant `d` from now, or up to a [`BEAT`] earlier, so that many sleeps end together.
 pub fn about(d: Duration) -> Instant {
     about_after(now(), d)
 }
 
+/// Returns the next beat.
 pub fn next_beat() -> Instant {
     about(BEAT)
 }
 
 /// Returns the instant `d` from `since`, or up to a [`BEAT`] earlier, so that many sleeps end together.
 pub fn about_after(since: Instant, d: Duration) -> Instant {
-    (since + d).beat_before(since)
+    let from = if world::is_simulated() { 0 } else { BEATS_FROM.get().copied().unwrap_or_default() };
+    let end = since + d;
+    let beat = Instant(end.0 - (end.0 - from) % nanos(BEAT));
+    if beat > since { beat } else { end }
 }
 
 /// Waits for `d`, or up to a [`BEAT`] less, so that many sleeps end together. Cancel safe.
@@ -346,12 +341,10 @@ mod tests {
     #[test]
     fn about_equal_sleeps_end_on_a_common_beat() {
         let at = |ms: u64| Instant(ms * 1_000_000);
-        assert_eq!(
-            [at(1_160), at(1_280), at(1_407)].map(|end| end.beat_before(at(1_030))),
-            [at(1_152), at(1_280), at(1_280)]
-        );
-        assert_eq!(at(1_280).beat_before(at(1_152)), at(1_280), "from beat to beat");
-        assert_eq!(at(1_100).beat_before(at(1_030)), at(1_100), "no beat lies between");
+        let end = |since, ms| about_after(at(since), Duration::from_millis(ms));
+        assert_eq!([130, 250, 377].map(|ms| end(1_030, ms)), [at(1_152), at(1_280), at(1_280)]);
+        assert_eq!(end(1_152, 128), at(1_280), "from beat to beat");
+        assert_eq!(end(1_030, 70), at(1_100), "no beat lies between");
     }
 
     #[tokio::test]

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RaftConfig {
-    /// Milliseconds between the leader's heartbeats, at least 10; from 128 on rounded down to a multiple of
-    /// 128, since an idle node wakes on these beats.
+    /// Milliseconds between the leader's heartbeats, at least 10. For a multiple of 128 an idle node wakes
+    /// least.
     pub heartbeat_ms: u64,
     /// Shortest silence in milliseconds after which a follower stands for election, at least three
     /// heartbeats. A voter that hears its leader refuses other candidates for this time.
