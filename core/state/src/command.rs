@@ -119,6 +119,15 @@ pub enum Command {
     /// Raises the zxid, so that all later fencing tokens exceed `above`: resources know tokens of another
     /// service. A smaller number changes nothing. Takes no zxid.
     RaiseTokens { above: FencingToken },
+    /// Ends all sessions, raises the zxid beyond all tokens that voters may have forgotten in a power loss,
+    /// and begins a grace: clients open no sessions. First entry of a leader whose voters have forgotten
+    /// entries.
+    Restart {
+        /// Id for a cluster without an id.
+        cluster: ClusterId,
+        /// Shortest grace, milliseconds.
+        grace_ms: u32,
+    },
     /// A write that takes effect once in its session, however often the write arrives. Repeated arrivals take
     /// no zxid.
     #[serde(skip)]
@@ -233,6 +242,7 @@ impl Command {
             Command::HoldVersion { .. } => "holdVersion",
             Command::Fenced { .. } => "fenced",
             Command::RaiseTokens { .. } => "raiseTokens",
+            Command::Restart { .. } => "restart",
         }
     }
 

@@ -144,6 +144,7 @@ impl<'a> Bill<'a> {
             | Command::RaiseVersion { .. }
             | Command::HoldVersion { .. }
             | Command::RaiseTokens { .. }
+            | Command::Restart { .. }
             | Command::DigestAt { .. } => {}
         }
         self.is_within()

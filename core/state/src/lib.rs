@@ -35,6 +35,7 @@ pub mod outcome;
 mod query;
 pub mod quota;
 mod reap;
+mod restart;
 mod restore;
 pub mod rules;
 mod sequence;
@@ -60,6 +61,7 @@ pub use locks::{
 pub use machine::{Counts, Machine};
 pub use outcome::{OUTCOMES_ALL_BYTES, OUTCOMES_MAX, OUTCOMES_MAX_BYTES, OUTCOMES_SMALL_BYTES};
 pub use query::{Exported, Lifetime};
+pub use restart::FORGOTTEN_MAX;
 pub use restore::{LeftBehind, Rule, TOKEN_FLOOR_MAX, ZxidsUsedUp};
 pub use sessions::{Host, LASTING_MS, Opened, STATE_LOCK_MS, Session};
 pub use snapshot::{Frozen, SNAPSHOT_VERSION, SnapshotError};

@@ -181,7 +181,7 @@ impl Machine {
             _ => self.run(stamp, proposal, sink),
         };
         let taken = self.last_zxid.0 - before.0;
-        let is_jump = matches!(proposal.command, Command::RaiseTokens { .. });
+        let is_jump = matches!(proposal.command, Command::RaiseTokens { .. } | Command::Restart { .. });
         assert!((0..=1).contains(&taken) || is_jump, "a command takes one zxid, or none");
         debug_assert!(
             taken == 0 || is_jump || takes_zxid(&proposal.command),
@@ -299,6 +299,7 @@ impl Machine {
                 Ok(self.decide_on_version(command))
             }
             Command::RaiseTokens { above } => self.raise_tokens(*above),
+            Command::Restart { cluster, grace_ms } => Ok(self.restart(*cluster, *grace_ms, sink)),
             Command::LockDue { lock } => {
                 let zxid = self.next_zxid();
                 self.lock_due(zxid, lock, sink);

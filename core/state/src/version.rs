@@ -65,7 +65,7 @@ pub struct Layout(pub u32);
 
 /// Log entries, snapshots, and the effect of each command on the state, in the first version. The samples are
 /// the golden files of `testdata`.
-const REPLICATED: Layout = Layout(0x10e0_3b1d);
+const REPLICATED: Layout = Layout(0xd891_b9fc);
 
 impl Layout {
     /// Returns the checksum of these samples.

@@ -14,6 +14,9 @@ use crate::digest::Hasher;
 use crate::guard::decides;
 use crate::shared_map::{SharedMap, Slot};
 
+/// Longest queue that is searched for times that outlast their sessions.
+const SEARCHED_MAX: usize = 1_024;
+
 #[derive(Clone, Debug)]
 pub(crate) struct Lock {
     /// Path of the lock's znode.
@@ -118,6 +121,12 @@ impl Lock {
             (Mode::Permits(_), Mode::Permits(_)) => is_within,
             _ => false,
         }
+    }
+
+    /// Returns whether no position has a lock-delay or a minimum hold. A long queue is not searched.
+    pub(crate) fn has_no_times(&self) -> bool {
+        self.len() <= SEARCHED_MAX
+            && self.queue.iter().all(|(_, one)| (one.lock_delay_ms, one.min_hold_ms) == (0, 0))
     }
 
     pub(crate) fn len(&self) -> usize {

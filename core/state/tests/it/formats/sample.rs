@@ -218,6 +218,7 @@ pub fn other_batch() -> Batch {
             change: Op::Delete { path: "/a".to_owned(), version: Version(3) },
         },
         Command::RaiseTokens { above: FencingToken(5_000) },
+        Command::Restart { cluster: ClusterId(7), grace_ms: 40_000 },
         Command::Client(Request::Release(
             [Claim { path: "/l/x/x-0000000000".into(), token: FencingToken(2) }].into(),
         )),
