@@ -175,6 +175,10 @@ metrics! {
     disk_short: Gauge,
     /// 1 while the log waits for room on a full disk.
     wal_waits_for_room: Gauge,
+    /// Commands about locks that the log has acknowledged and not flushed, with `acknowledge = "written"`.
+    wal_unflushed_commands: Gauge,
+    /// 1 while this node has forgotten entries in a loss of power, and no leader has admitted the node.
+    forgotten: Gauge,
     /// 1 while a write of the log has been hanging for five seconds.
     disk_hangs: Gauge,
     /// 1 while entries wait and none was committed for five seconds.

@@ -86,6 +86,29 @@ mutants! {
     /// Accepts the new folder of a node without its data while the node is still a voter.
     ReadmitAVoter = "readmit-a-voter", by ["durable"], when "a node that has acknowledged writes is wiped, and others with those writes are away";
 
+    // A loss of unflushed entries about locks.
+
+    /// Lets a node vote like the others although the node has forgotten entries.
+    VotesThoughForgotten = "votes-though-forgotten", by ["mutual-exclusion", "fencing-monotonic", "replica-equality"], when "a node loses power, and its leader is cut off before the node is admitted";
+    /// Counts a node that has forgotten entries as admitted before the node has the leader's last entry.
+    AdmittedAtOnce = "admitted-at-once", by ["mutual-exclusion", "replica-equality", "stops-with-cause"], when "a node loses power, and its leader is cut off soon after";
+    /// Writes the mark of a usual run although the node has forgotten entries.
+    MarkOverwritten = "mark-overwritten", by ["mutual-exclusion", "replica-equality", "stops-with-cause"], when "a node that has forgotten entries is killed before its admission";
+    /// Compares the beginnings of boot ids.
+    BootIdByPrefix = "boot-id-by-prefix", by ["mutual-exclusion", "replica-equality", "stops-with-cause"], when "a node loses power, and its leader is cut off";
+    /// Writes no mark after a failed flush.
+    FailedFlushUnmarked = "failed-flush-unmarked", by ["mutual-exclusion", "replica-equality", "stops-with-cause"], when "a flush fails, and the leader is cut off";
+    /// Acknowledges every entry before its flush.
+    MixedClass = "mixed-class", by ["durable"], when "a majority loses power while znodes are written";
+    /// Gives out the tokens of forgotten grants again.
+    RestartKeepsTokens = "restart-keeps-tokens", by ["fencing-monotonic", "restored-cluster"], when "a majority loses power while locks are granted";
+    /// Keeps the sessions of the time before a restart.
+    RestartKeepsSessions = "restart-keeps-sessions", by ["mutual-exclusion", "restored-cluster"], when "a majority loses power while locks are granted";
+    /// Opens sessions right after a restart.
+    RestartWithoutGrace = "restart-without-grace", by ["mutual-exclusion", "restored-cluster"], when "a majority loses power while locks are held";
+    /// Counts the votes of nodes that have forgotten entries without a restart.
+    VotesWithoutRestart = "votes-without-restart", by ["mutual-exclusion", "fencing-monotonic", "replica-equality"], when "a majority loses power";
+
     // The replicated state.
 
     /// Skips the log entry after a snapshot.

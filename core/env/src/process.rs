@@ -13,6 +13,17 @@ pub fn id() -> u32 {
     std::process::id()
 }
 
+/// Returns the id of this run of the kernel, if the system provides an id. The id changes with each start of
+/// the machine, and a process that is killed leaves the same id behind.
+pub fn boot_id() -> Option<String> {
+    if let Some(world) = world::current() {
+        return world.boot_id();
+    }
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let id = id.trim();
+    (!id.is_empty() && id.bytes().all(|byte| byte.is_ascii_graphic())).then(|| id.to_owned())
+}
+
 /// Returns the number of open file descriptors, if the system provides the number.
 pub fn open_files() -> Option<u64> {
     // The listing itself holds a descriptor.

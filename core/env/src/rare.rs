@@ -67,6 +67,16 @@ named! {
     LogTruncated = "log-truncated";
     /// A flush, or a write, fails, and the node stops.
     DiskFailed = "disk-failed";
+    /// A node starts and may have lost acknowledged entries with the machine's power.
+    NodeHasForgotten = "node-has-forgotten";
+    /// A leader has admitted a node that had forgotten entries.
+    ForgetfulAdmitted = "forgetful-admitted";
+    /// The log acknowledges entries about locks before their flush.
+    AcknowledgedUnflushed = "acknowledged-unflushed";
+    /// Voters that have forgotten entries elect a leader, and the cluster restarts.
+    RestartElected = "restart-elected";
+    /// A node drops a state that the cluster has left behind.
+    StateDropped = "state-dropped";
     /// The disk is full, and the log uses the reserved space.
     ReserveGivenUp = "reserve-given-up";
     /// The disk is full, and the log waits for space.

@@ -58,6 +58,10 @@ pub trait World: Send + Sync {
     fn connect(&self, addr: &str, timeout: Duration) -> Boxed<io::Result<Arc<dyn Conduit>>>;
     fn listen(&self, addr: &str) -> io::Result<Arc<dyn Port>>;
     fn disk(&self) -> Arc<dyn Disk>;
+    /// Returns the id of this run of the host's kernel, if hosts have one.
+    fn boot_id(&self) -> Option<String> {
+        None
+    }
 }
 
 /// An end of a connection.

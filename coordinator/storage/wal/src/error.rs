@@ -134,6 +134,12 @@ pub enum StorageError {
     /// No snapshot is usable, and the log does not reach back to the beginning.
     #[error("no usable snapshot in {}: {why}. {}", path.display(), Replace::unasked(None))]
     NoSnapshot { path: PathBuf, why: String },
+    /// `acknowledge = "written"` needs to know whether the machine was started since.
+    #[error(
+        "acknowledge = \"written\" in [locks] needs the id of this run of the kernel, and the file \
+         /proc/sys/kernel/random/boot_id cannot be read. Run the node on Linux with /proc, or set acknowledge = \"flushed\"."
+    )]
+    NoBootId,
     #[error("the snapshot {} is refused: {why}", path.display())]
     BadSnapshot { path: PathBuf, why: String },
 }

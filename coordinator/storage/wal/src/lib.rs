@@ -6,6 +6,7 @@
 //! <data>/identity            cluster, node, format version, build, incarnation
 //! <data>/acquaintances       recorded incarnations of other nodes
 //! <data>/LOCK                held by the running process
+//! <data>/run                 whether the last run may have lost acknowledged entries ([`run_mark`])
 //! <data>/wal/                segments of the log
 //! <data>/snapshots/          the newest snapshot
 //! ```
@@ -53,6 +54,7 @@ pub mod memlog;
 pub mod offline;
 mod open;
 mod reserve;
+pub mod run_mark;
 pub mod snapshot;
 
 #[cfg(test)]
@@ -67,10 +69,11 @@ pub use identity::{FolderState, Identity};
 pub use log::record::Checkpoint;
 pub use log::worker::{Callback, Done, Log, OnFatal};
 pub use open::{
-    Begun, Opened, RecoveryReport, SEGMENT_BYTES, Stopped, Storage, begin_all, begin_with_state,
+    Acknowledge, Begun, Opened, RecoveryReport, SEGMENT_BYTES, Stopped, Storage, begin_all, begin_with_state,
     check_release, verify,
 };
 pub use reserve::Reserve;
+pub use run_mark::{Memory, RunMark};
 pub use snapshot::{Incoming, SnapshotFile, SnapshotStore};
 
 const WAL_DIR: &str = "wal";

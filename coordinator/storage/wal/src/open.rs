@@ -19,12 +19,14 @@ use super::entry::{LeaderId, LogId, Membership, SnapshotMeta, StoredMembership, 
 use super::error::StorageError;
 use super::folder::Folder;
 use super::identity::{self, Claim, FolderState, Identity, LogState};
+use super::log::batch::Early;
 use super::log::record::Record;
 use super::log::recover::{self, Recovered};
 use super::log::worker::{self as wal_worker, Log, OnFatal};
 use super::log::writer::{Writer, into_storage_error};
 use super::memlog::MemLog;
 use super::reserve::Reserve;
+use super::run_mark::RunMark;
 use super::snapshot::{SnapshotFile, SnapshotStore};
 use super::{SNAPSHOT_DIR, WAL_DIR};
 
@@ -36,6 +38,16 @@ pub const SEGMENT_BYTES: u64 = 64 << 20;
 
 pub struct Storage;
 
+/// Time at which the log acknowledges entries whose effects a restart of the cluster removes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Acknowledge {
+    /// After the flush, as all others.
+    #[default]
+    Flushed,
+    /// After the write; the flush follows within this time.
+    Written { flush_within: Duration },
+}
+
 pub struct Opened {
     /// The log; keep a clone for closing.
     pub log: Log,
@@ -44,6 +56,8 @@ pub struct Opened {
     /// The node's durable facts beside the log.
     pub folder: Folder,
     pub reserve: Reserve,
+    /// Whether the node has lost acknowledged entries.
+    pub mark: Arc<RunMark>,
     pub report: RecoveryReport,
 }
 
@@ -89,10 +103,22 @@ impl Storage {
         metrics: Arc<Metrics>,
         segment_bytes: u64,
     ) -> Result<Opened, StorageError> {
+        let settings = (segment_bytes, Acknowledge::Flushed);
+        Self::open_acknowledging(dir, identity, on_fatal, metrics, settings).await
+    }
+
+    /// Opens the folder like [`Storage::open_with`].
+    pub async fn open_acknowledging(
+        dir: &Path,
+        identity: Identity,
+        on_fatal: OnFatal,
+        metrics: Arc<Metrics>,
+        (segment_bytes, acknowledge): (u64, Acknowledge),
+    ) -> Result<Opened, StorageError> {
         let path = dir.to_owned();
         let of_writer = metrics.clone();
-        let work = move || read(path, identity, of_writer, segment_bytes);
-        let Ready { writer, lock, log, snapshots, folder, reserve, report } =
+        let work = move || read(path, identity, of_writer, (segment_bytes, acknowledge));
+        let Ready { writer, lock, log, snapshots, folder, reserve, mark, report } =
             worker::run_blocking("storage-open", work).await?;
         if report.exposed {
             tracing::warn!(
@@ -111,8 +137,12 @@ impl Storage {
                 "a damaged snapshot file was renamed: check the disk, then remove the file"
             );
         }
-        let log = Log::new(log, wal_worker::start(writer, lock, reserve.clone(), metrics, on_fatal));
-        Ok(Opened { log, snapshots, folder, reserve, report })
+        let early = match acknowledge {
+            Acknowledge::Written { flush_within } => Some(Early::new(flush_within, mark.clone())),
+            Acknowledge::Flushed => None,
+        };
+        let worker = wal_worker::start(writer, lock, reserve.clone(), metrics, on_fatal, early);
+        Ok(Opened { log: Log::new(log, worker), snapshots, folder, reserve, mark, report })
     }
 }
 
@@ -189,6 +219,7 @@ struct Ready {
     snapshots: SnapshotStore,
     folder: Folder,
     reserve: Reserve,
+    mark: Arc<RunMark>,
     report: RecoveryReport,
 }
 
@@ -196,7 +227,7 @@ fn read(
     path: PathBuf,
     identity: Identity,
     metrics: Arc<Metrics>,
-    segment_bytes: u64,
+    (segment_bytes, acknowledge): (u64, Acknowledge),
 ) -> Result<Ready, StorageError> {
     let begun = time::now();
     let dir = Dir::create(&path).map_err(StorageError::io("creating", &path))?;
@@ -207,7 +238,13 @@ fn read(
     let mut exposed = make_private(&dir)?;
     let lock = lock(&dir)?;
     let reserve = Reserve::of(dir.clone()).or_room_for(segment_bytes);
-    let claim = identity::claim(&dir, &identity)?;
+    let mut claim = identity::claim(&dir, &identity)?;
+    let mark = RunMark::read(dir.clone(), acknowledge != Acknowledge::Flushed)?;
+    let vote_of_log = |claim: &Claim| {
+        let wal = dir.sub(WAL_DIR).map_err(StorageError::io("opening", &path))?;
+        Ok(find_log(&wal, &identity, claim.log)?.log.checkpoint().vote)
+    };
+    let kept_vote = mark.drop_state(&identity, &mut claim, vote_of_log)?;
     let wal = dir.sub(WAL_DIR).map_err(StorageError::io("creating the log's folder in", &path))?;
     let snapshots =
         dir.sub(SNAPSHOT_DIR).map_err(StorageError::io("creating the snapshots' folder in", &path))?;
@@ -227,6 +264,15 @@ fn read(
     }
     let mut report = report(&found);
     let mut log = found.log;
+    if let Some(vote) = kept_vote {
+        if let Some(vote) = vote {
+            writer.write(&[Record::Vote(vote)]).map_err(into_storage_error)?;
+            log.set_vote(vote);
+            report.vote = Some(vote);
+        }
+        mark.dropped()?;
+    }
+    mark.begin()?;
     if let Some(snapshot) = snapshots.current()
         && let Some(covered) = snapshot.meta().last_log_id
         && let Some(end) = conflict(&log, covered)
@@ -259,7 +305,8 @@ fn read(
     report.exposed = exposed;
     report.took = begun.elapsed();
     let folder = Folder::open(dir, identity, claim)?;
-    Ok(Ready { writer, lock, log, snapshots, folder, reserve, report })
+    let mark = Arc::new(mark);
+    Ok(Ready { writer, lock, log, snapshots, folder, reserve, mark, report })
 }
 
 /// Returns the cut position if the log has another leader's entry at the snapshot's position.

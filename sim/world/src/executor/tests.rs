@@ -90,6 +90,21 @@ fn a_kill_drops_exactly_the_tasks_of_its_host() {
 }
 
 #[test]
+fn a_loss_of_power_changes_the_boot_id_and_a_kill_does_not() {
+    let (sim, hosts) = world(3, 2);
+    let id = |host| sim.on(host, || rowlock_env::process::boot_id().unwrap());
+    let (first, other) = (id(hosts[0]), id(hosts[1]));
+    assert_ne!(first, other);
+    sim.kill(hosts[0]).unwrap();
+    sim.boot(hosts[0]);
+    assert_eq!(id(hosts[0]), first);
+    sim.power_off(hosts[0]).unwrap();
+    sim.boot(hosts[0]);
+    assert_ne!(id(hosts[0]), first);
+    assert_eq!(id(hosts[1]), other);
+}
+
+#[test]
 fn what_a_dying_task_starts_in_its_destructor_never_runs() {
     struct Last(Log);
     impl Drop for Last {

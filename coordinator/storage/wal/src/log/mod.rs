@@ -10,6 +10,7 @@
 //! end torn. Invariant: every segment begins with a checkpoint, so the oldest segments can be recycled once
 //! their entries are purged.
 
+pub mod batch;
 pub mod record;
 pub mod recover;
 pub mod segment;

@@ -2,7 +2,9 @@
 //! waiters.
 //!
 //! Invariant: the thread acknowledges only after the flush, and never again after a failure. A full disk is
-//! no failure before the first flush of a batch: the batch waits for space.
+//! no failure before the first flush of a batch: the batch waits for space. With
+//! [`Acknowledge::Written`](crate::Acknowledge) the thread acknowledges entries about locks after the write,
+//! and flushes them later.
 //!
 //! Log of a running node: in memory for readers, in the write-ahead log for durability.
 //!
@@ -23,6 +25,7 @@ use rowlock_metrics::Metrics;
 use rowlock_metrics::memory::Tally;
 use tokio::sync::oneshot;
 
+use super::batch::{Early, RecordBatch};
 use super::record::{Checkpoint, Record};
 use super::writer::Writer;
 use crate::entry::{Entry, LogId, Vote};
@@ -33,6 +36,8 @@ use crate::reserve::Reserve;
 
 /// Pause between attempts to write a batch on a full disk.
 const NO_ROOM_PAUSE: Duration = Duration::from_millis(100);
+/// Pause between attempts to mark a loss on a failed disk.
+const MARK_PAUSE: Duration = Duration::from_secs(1);
 
 /// Called once, from the log's thread, after a disk failure: the node must stop and log the message.
 pub type OnFatal = Arc<dyn Fn(&DiskFailure) + Send + Sync>;
@@ -43,6 +48,8 @@ pub enum Job {
         /// Commit position at submission. Written with the batch, never alone: a flush per commit would
         /// double the flushes, and a restarted node relearns a lost position.
         committed: Option<LogId>,
+        /// Number of commands, if `done` may be completed before the flush.
+        early: Option<u32>,
         done: Done,
     },
     /// Writes the pending records and releases the folder.
@@ -68,7 +75,7 @@ pub enum Done {
 }
 
 impl Done {
-    fn complete(self, result: &Result<(), DiskFailure>) {
+    pub(super) fn complete(self, result: &Result<(), DiskFailure>) {
         let result = result.as_ref().map_err(DiskFailure::to_io).copied();
         match self {
             Done::Unawaited => {}
@@ -80,7 +87,7 @@ impl Done {
     }
 }
 
-enum State {
+pub(super) enum State {
     Open {
         writer: Box<Writer>,
         /// Records without space on the disk, and all later records.
@@ -96,6 +103,7 @@ struct Thread {
     reserve: Reserve,
     metrics: Arc<Metrics>,
     on_fatal: OnFatal,
+    early: Option<Early>,
 }
 
 /// Starts the thread. The thread holds `lock` until the log is closed, fails or ends, and releases `reserve`
@@ -106,9 +114,10 @@ pub fn start(
     reserve: Reserve,
     metrics: Arc<Metrics>,
     on_fatal: OnFatal,
+    early: Option<Early>,
 ) -> Worker<Job> {
     let state = State::Open { writer: Box::new(writer), waiting: None, _lock: lock };
-    let mut thread = Thread { state, reserve, metrics, on_fatal };
+    let mut thread = Thread { state, reserve, metrics, on_fatal, early };
     worker::spawn_resting("rowlock-wal", WAL_QUEUE_MAX, move |jobs| thread.run(jobs))
 }
 
@@ -121,8 +130,7 @@ impl Thread {
             State::Failed(_) | State::Closed => None,
         };
         if jobs.is_empty() && next.is_none() {
-            self.rest();
-            return None;
+            return self.rest();
         }
         let mut rest = jobs.drain(..).peekable();
         while let Some(mut batch) = next.take().or_else(|| rest.peek().map(|_| RecordBatch::default())) {
@@ -145,17 +153,47 @@ impl Thread {
             }
             batch.finish(&mut self.state, &result.map_err(Unwritten::failure));
         }
-        Some(FLUSH_MARK_DELAY)
+        if self.is_flush_due() {
+            self.flush();
+        }
+        Some(self.rest_after())
+    }
+
+    /// Returns the time until the flush of acknowledged entries, or until the mark of the last flush.
+    fn rest_after(&self) -> Duration {
+        let due = self.early.as_ref().and_then(|early| Some((early.unflushed?.1, early.flush_within)));
+        due.map_or(FLUSH_MARK_DELAY, |(since, within)| within.saturating_sub(since.elapsed()))
+    }
+
+    fn is_flush_due(&self) -> bool {
+        self.early.as_ref().is_some_and(|early| {
+            early.unflushed.is_some_and(|(_, since)| since.elapsed() >= early.flush_within)
+        })
+    }
+
+    /// Flushes acknowledged entries.
+    fn flush(&mut self) {
+        let State::Open { writer, .. } = &mut self.state else { return };
+        match writer.flush_written() {
+            Ok(()) => {
+                self.early.iter_mut().for_each(|early| early.unflushed = None);
+                self.metrics.wal_unflushed_commands.set(0);
+            }
+            Err(unwritten) => self.fail(unwritten.failure()),
+        }
     }
 
     /// Moves jobs into the batch, up to a close.
     fn fill(&mut self, batch: &mut RecordBatch, jobs: &mut impl Iterator<Item = Job>) {
         for job in jobs {
             match job {
-                Job::Write { records, committed, done } => batch.add(records, committed, Some(done)),
+                Job::Write { records, committed, early, done } => {
+                    batch.add(records, committed, Some(done));
+                    batch.early = batch.early.zip(early).map(|(sum, more)| sum + more);
+                }
                 Job::Close { committed, done } => {
                     batch.add(Vec::new(), committed, None);
-                    batch.close = Some(done);
+                    (batch.close, batch.early) = (Some(done), None);
                     return;
                 }
                 #[cfg(test)]
@@ -170,6 +208,10 @@ impl Thread {
 
     /// Writes the batch; on a full disk, releases the reserve once and retries.
     fn write(&mut self, batch: &mut RecordBatch) -> Result<(), Unwritten> {
+        if batch.early.is_none_or(|commands| !self.early.as_ref().is_some_and(|early| early.allows(commands)))
+        {
+            batch.early = None;
+        }
         let mut result = batch.write(&mut self.state);
         if matches!(result, Err(Unwritten::NoRoom(_))) && self.reserve.release() {
             rare::taken(Rare::ReserveGivenUp);
@@ -179,6 +221,21 @@ impl Thread {
             result = batch.write(&mut self.state);
         }
         assert!(result.is_err() || !matches!(self.state, State::Failed(_)), "a failed log is not written");
+        if let (Ok(()), Some(early)) = (&result, &mut self.early) {
+            early.unflushed = batch.early.map(|commands| {
+                rare::taken(Rare::AcknowledgedUnflushed);
+                let (before, since) = early.unflushed.unwrap_or_else(|| (0, time::now()));
+                (before + commands, since)
+            });
+            self.metrics.wal_unflushed_commands.set(early.unflushed.map_or(0, |(count, _)| count.into()));
+            if batch.close.is_some() && early.unmarked.is_none() {
+                // Without the mark the next start counts as one after a loss, which is safe.
+                early
+                    .mark
+                    .close()
+                    .unwrap_or_else(|error| tracing::warn!(%error, "the clean stop is not marked"));
+            }
+        }
         result
     }
 
@@ -199,79 +256,43 @@ impl Thread {
 
     fn fail(&mut self, failure: DiskFailure) {
         rare::taken(Rare::DiskFailed);
-        (self.on_fatal)(&failure);
-        self.state = State::Failed(failure);
+        self.state = State::Failed(failure.clone());
+        self.report(failure);
     }
 
-    fn rest(&mut self) {
-        let State::Open { writer, .. } = &mut self.state else { return };
+    /// Records the loss, then stops the node. Without the record the next start would count acknowledged
+    /// entries as there, so the node keeps its process and retries; its log acknowledges nothing.
+    fn report(&mut self, failure: DiskFailure) {
+        if let Some(early) = &mut self.early
+            && let Err(error) = early.mark.forget()
+        {
+            tracing::error!(
+                %error,
+                "the disk has failed, and the loss cannot be recorded: this node serves nothing and does not end; \
+                 repair the disk, or remove this node from the cluster and its data folder"
+            );
+            early.unmarked = Some(failure);
+            return;
+        }
+        (self.on_fatal)(&failure);
+    }
+
+    /// Uses a quiet period. Returns the time until the next call.
+    fn rest(&mut self) -> Option<Duration> {
+        if let Some(failure) = self.early.as_mut().and_then(|early| early.unmarked.take()) {
+            self.report(failure);
+            return self.early.as_ref().and_then(|early| early.unmarked.as_ref()).map(|_| MARK_PAUSE);
+        }
+        if self.early.as_ref().is_some_and(|early| early.unflushed.is_some()) {
+            self.flush();
+            return Some(FLUSH_MARK_DELAY);
+        }
+        let State::Open { writer, .. } = &mut self.state else { return None };
         // On a full disk the mark is skipped: the next record carries the same offset.
         if let Err(Unwritten::Failed(failure)) = writer.mark_flushed() {
             self.fail(failure);
         }
-    }
-}
-
-#[derive(Default)]
-struct RecordBatch {
-    records: Vec<Record>,
-    committed: Option<LogId>,
-    waiting: Vec<Done>,
-    close: Option<oneshot::Sender<()>>,
-}
-
-impl RecordBatch {
-    fn add(&mut self, records: Vec<Record>, committed: Option<LogId>, done: Option<Done>) {
-        assert!(self.close.is_none(), "jobs after a close belong to the next batch");
-        if self.records.is_empty() {
-            self.records = records;
-        } else {
-            self.records.extend(records);
-        }
-        self.committed = committed.or(self.committed);
-        self.waiting.extend(done);
-    }
-
-    /// Writes the batch. After [`Unwritten::NoRoom`] the caller may retry: the staged records have left the
-    /// batch.
-    fn write(&mut self, state: &mut State) -> Result<(), Unwritten> {
-        match state {
-            State::Open { writer, .. } => {
-                let known = writer.checkpoint().committed;
-                let news =
-                    self.committed.filter(|committed| Some(*committed) != known).map(Record::Committed);
-                if let Err(unwritten) = writer.write(self.records.iter().chain(&news)) {
-                    let given = self.records.len() + usize::from(news.is_some());
-                    assert!(writer.staged() <= given, "no record is staged that was not given");
-                    let staged = writer.staged().min(self.records.len());
-                    self.records.drain(..staged);
-                    return Err(unwritten);
-                }
-                assert_eq!(writer.checkpoint().committed, self.committed.or(known), "the mark was written");
-                self.records.clear();
-                if self.close.is_some() { writer.mark_flushed() } else { Ok(()) }
-            }
-            State::Failed(failure) => Err(Unwritten::Failed(failure.clone())),
-            State::Closed if self.waiting.is_empty() => Ok(()),
-            State::Closed => {
-                let closed = io::Error::new(io::ErrorKind::BrokenPipe, "the log was closed");
-                Err(Unwritten::of_flush("writing", std::path::Path::new("the log"), &closed))
-            }
-        }
-    }
-
-    fn finish(self, state: &mut State, result: &Result<(), DiskFailure>) {
-        assert!(result.is_err() || !matches!(state, State::Failed(_)), "after a failure nothing is done");
-        for done in self.waiting {
-            done.complete(result);
-        }
-        if let Some(close) = self.close {
-            if matches!(state, State::Open { .. }) {
-                *state = State::Closed; // drops the lock
-            }
-            assert!(!matches!(state, State::Open { .. }), "a closed log is written no more");
-            let _ = close.send(());
-        }
+        None
     }
 }
 
@@ -364,6 +385,13 @@ impl Log {
     /// # Errors
     /// An entry does not continue the log (a bug of the caller), or the worker's queue is stuck.
     pub async fn append(&self, entries: Vec<Entry>, done: Done) -> io::Result<()> {
+        self.append_as(entries, None, done).await
+    }
+
+    /// Appends entries like [`Log::append`]. With `early`, the number of commands, the worker completes
+    /// `done` after the write if [`Acknowledge::Written`](crate::Acknowledge) is set, if no write in front
+    /// waits for its flush, and within [`FORGOTTEN_MAX`](rowlock_state::FORGOTTEN_MAX) commands.
+    pub async fn append_as(&self, entries: Vec<Entry>, early: Option<u32>, done: Done) -> io::Result<()> {
         let mut records = Vec::with_capacity(entries.len());
         self.change(|memory| {
             for entry in entries {
@@ -378,7 +406,7 @@ impl Log {
             Ok(())
         })
         .map_err(|gap: Gap| io::Error::new(io::ErrorKind::InvalidInput, gap))?;
-        self.write(records, done).await
+        self.write_as(records, early, done).await
     }
 
     /// Appends entries and returns after the flush.
@@ -432,8 +460,12 @@ impl Log {
     }
 
     async fn write(&self, records: Vec<Record>, done: Done) -> io::Result<()> {
+        self.write_as(records, None, done).await
+    }
+
+    async fn write_as(&self, records: Vec<Record>, early: Option<u32>, done: Done) -> io::Result<()> {
         let committed = self.checkpoint().committed;
-        self.submit(Job::Write { records, committed, done }).await
+        self.submit(Job::Write { records, committed, early, done }).await
     }
 
     /// Writes records and returns after the flush.

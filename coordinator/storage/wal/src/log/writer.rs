@@ -179,6 +179,32 @@ impl Writer {
         self.recycle()
     }
 
+    /// Writes records at the end of the log, not durably on return. The caller must flush later.
+    ///
+    /// # Errors
+    /// The same as [`Writer::write`].
+    pub fn write_unflushed<'a>(
+        &mut self,
+        records: impl IntoIterator<Item = &'a Record>,
+    ) -> Result<(), Unwritten> {
+        self.taken = 0;
+        for record in records {
+            self.stage(record)?;
+            self.taken += 1;
+        }
+        self.is_marked = false;
+        if !self.staged.is_empty() {
+            self.hand_over()?;
+        }
+        self.active.check();
+        Ok(())
+    }
+
+    /// Flushes the records of [`Writer::write_unflushed`].
+    pub fn flush_written(&mut self) -> Result<(), Unwritten> {
+        self.flush()
+    }
+
     /// Returns the number of staged records of the last write: the next write includes these records.
     pub fn staged(&self) -> usize {
         self.taken

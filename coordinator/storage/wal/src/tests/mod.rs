@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods)] // the tests damage files behind env's back
 
 mod crash;
+mod early;
 mod failing_disk;
 mod identity;
 mod model;
