@@ -223,7 +223,7 @@ fn not_started(e: &StartError) -> Failure {
 
 fn stopped_by_error(e: &NodeError) -> Failure {
     let code = match e {
-        NodeError::Disk(_) | NodeError::Bootstrap(BootstrapError::Disk(_)) => IO,
+        NodeError::Disk(_) | NodeError::Bootstrap(BootstrapError::Disk(_)) | NodeError::LeftBehind => IO,
         NodeError::Bootstrap(_) | NodeError::OtherRelease(_) => DATA_FOLDER,
         NodeError::Raft(_) | NodeError::Differs(_) => SOFTWARE,
     };

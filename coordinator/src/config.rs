@@ -30,7 +30,7 @@ use rowlock_wal::SEGMENT_BYTES;
 use serde::{Deserialize, Serialize};
 
 pub use cluster::{AutopilotConfig, BackupConfig, Discovery, Finalize, UpgradeConfig};
-pub use node::{AuditConfig, HistoryConfig, LimitsConfig, LogConfig};
+pub use node::{AcknowledgeLocks, AuditConfig, HistoryConfig, LimitsConfig, LocksConfig, LogConfig};
 pub use security::{ClientAuth, PeerConfig, PeerSecurity, TlsFiles};
 pub use source::ConfigError;
 
@@ -62,6 +62,8 @@ pub struct ClusterConfig {
     pub client: ClientConfig,
     /// Sweeps of containers, and quotas.
     pub znodes: ZnodesConfig,
+    /// Durability of locks.
+    pub locks: LocksConfig,
     /// Retention of the lock history.
     pub history: HistoryConfig,
     /// Hosts, TLS and tokens of HTTP.

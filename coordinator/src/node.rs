@@ -14,6 +14,7 @@ pub mod hand_over;
 pub mod leader_duties;
 pub mod moment;
 pub mod proposer;
+pub(crate) mod remember;
 pub mod service;
 pub mod slow;
 pub(crate) mod slow_links;

@@ -16,7 +16,7 @@ const BEGIN: &str = "<!--generated:";
 const END: &str = "<!--end-->\n";
 const CONFIG: &str = "coordinator/src/config.rs";
 /// Section of `cluster.toml`, with the file and the type of its settings. The empty name is the top level.
-const SECTIONS: [(&str, &str, &str); 17] = [
+const SECTIONS: [(&str, &str, &str); 18] = [
     ("", CONFIG, "ClusterConfig"),
     ("node", CONFIG, "NodeEntry"),
     ("log", "coordinator/src/config/node.rs", "LogConfig"),
@@ -26,6 +26,7 @@ const SECTIONS: [(&str, &str, &str); 17] = [
     ("peer", "coordinator/src/config/security.rs", "PeerConfig"),
     ("client", CONFIG, "ClientConfig"),
     ("znodes", CONFIG, "ZnodesConfig"),
+    ("locks", "coordinator/src/config/node.rs", "LocksConfig"),
     ("limits", "coordinator/src/config/node.rs", "LimitsConfig"),
     ("history", "coordinator/src/config/node.rs", "HistoryConfig"),
     ("http", CONFIG, "HttpConfig"),

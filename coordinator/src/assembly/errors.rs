@@ -98,6 +98,12 @@ pub enum NodeError {
     #[cfg(feature = "cluster")]
     #[error("{0}")]
     Differs(Difference),
+    /// The cluster has restarted after a power loss, without entries that this node has applied.
+    #[error(
+        "the cluster has restarted after a loss of power, without entries about locks that this node has applied; start \
+         the node again: it drops its state, and the leader sends its own"
+    )]
+    LeftBehind,
     /// Raft has stopped for a reason of its own.
     #[error("Raft has stopped: {0}; start the node again, and keep its log for us if this repeats")]
     Raft(String),

@@ -12,19 +12,22 @@ use rowlock_consensus::peer::{self, PeerPool, RefusalListener, Releases};
 use rowlock_consensus::raft::elections::Leadership;
 use rowlock_consensus::raft::log_store::LogStore;
 use rowlock_consensus::raft::reconfigure::Reconfigurer;
-use rowlock_consensus::raft::{self, Admission, LeaderLease, OpenError, QuorumContact, Raft};
+use rowlock_consensus::raft::{
+    self, Admission, LeaderLease, OpenError, QuorumContact, Raft, Recollection, RestartEntry,
+};
 use rowlock_consensus::status::Status;
 use rowlock_env::net::Listener;
 use rowlock_env::sync::watch;
 use rowlock_env::task::{Shutdown, Task, TaskGroup, spawn};
 use rowlock_env::{rng, time, worker};
 use rowlock_metrics::Metrics;
-use rowlock_proto::NodeId;
+use rowlock_proto::{ClusterId, NodeId};
 use rowlock_sessions::expiry_table::ExpiryTable;
 use rowlock_sessions::expiry_table::LastContact;
 use rowlock_sessions::{Keepalive, SessionTouch};
+use rowlock_state::command::{Batch, Command};
 use rowlock_wal::{
-    DiskFailure, Identity, Opened, Reserve, SnapshotStore, Storage, StorageError, check_release,
+    Acknowledge, DiskFailure, Identity, Opened, Reserve, SnapshotStore, Storage, StorageError, check_release,
 };
 use tokio::sync::mpsc;
 
@@ -38,7 +41,7 @@ use crate::node::audit::{Audit, AuditRecord, AuditWriter, Client, Event, text};
 use crate::node::context::{NodeContext, Replica};
 use crate::node::delivery::registry::Registry;
 use crate::node::proposer::pending::PendingWrites;
-use crate::node::proposer::{Proposer, Submission};
+use crate::node::proposer::{Proposer, Submission, of_the_cluster};
 use crate::node::slow::SlowRequests;
 use crate::node::sweep::LockAlarm;
 
@@ -95,6 +98,7 @@ struct OpenedRaft {
     lease: LeaderLease,
     storage: LogStore,
     snapshots: SnapshotStore,
+    recollection: Recollection,
     reserve: Reserve,
     peers: PeerPool,
 }
@@ -151,8 +155,7 @@ impl Assembly {
         let clock = Arc::new(LogClock::starting_now());
         let slow_after = config.log.slow_request_ms.map(Duration::from_millis);
         let slow = Arc::new(SlowRequests::new(slow_after, metrics.clone()));
-        let (lock_alarm, lock_rings) = LockAlarm::new();
-        let tasks = TaskGroup::new(Shutdown::new());
+        let ((lock_alarm, lock_rings), tasks) = (LockAlarm::new(), TaskGroup::new(Shutdown::new()));
         let access = AccessFloor::open(&config, metrics.clone(), (&registry, &clock, &tasks)).await;
         let applier = Arc::new(Applier {
             replica: replica.clone(),
@@ -165,14 +168,14 @@ impl Assembly {
             slow: slow.clone(),
             metrics: metrics.clone(),
         });
-        let (tls, applied) = (&trust.tls, (applier, replica.clone()));
+        let (tls, applied) = (&trust.tls, (applier, replica.clone(), clock.clone()));
         let opened = open_raft(&config, applied, (tls, &tasks, &failure), (metrics.clone(), hook.clone()));
-        let OpenedRaft { raft, quorum, lease, storage, snapshots, reserve, peers } = opened.await?;
+        let OpenedRaft { raft, quorum, lease, storage, snapshots, recollection, reserve, peers } =
+            opened.await?;
         let (channels, ends) = Channels::open(me, lock_rings);
         let Channels { leadership, status, proposals, proposer, touch } = channels;
-        let election_timeout = Duration::from_millis(config.raft.election_timeout_min_ms);
-        let reconfigurer =
-            Reconfigurer::new(me, raft.clone(), leadership.clone(), peers.clone(), election_timeout);
+        let timeout = Duration::from_millis(config.raft.election_timeout_min_ms);
+        let reconfigurer = Reconfigurer::new(me, raft.clone(), leadership.clone(), peers.clone(), timeout);
         let context = NodeContext {
             me,
             config,
@@ -182,6 +185,7 @@ impl Assembly {
             lease,
             contact: Arc::new(LastContact::default()),
             admission: Admission::default(),
+            recollection,
             reconfigurer: Arc::new(reconfigurer),
             log: storage.log().clone(),
             reserve,
@@ -211,21 +215,37 @@ impl Assembly {
 /// Opens the data folder, connects the other nodes, and starts Raft.
 async fn open_raft(
     config: &NodeConfig,
-    (applier, replica): (Arc<Applier>, Arc<Replica>),
+    (applier, replica, clock): (Arc<Applier>, Arc<Replica>, Arc<LogClock>),
     (tls, tasks, failure): (&Tls, &TaskGroup, &Failure),
     (metrics, hook): (Arc<Metrics>, Hook),
 ) -> Result<OpenedRaft, StartError> {
     let opened = open_storage(config, metrics.clone(), failure.clone()).await?;
     let reserve = opened.reserve.clone();
     let peers = peers_of(config, tls, &opened, &replica, tasks);
-    let settings = raft::Settings { cluster: config.name.clone(), node: config.id, raft: config.raft };
-    let applied = replica.applied().clone();
-    let (raft, quorum, lease, storage, snapshots) =
-        raft::open(&settings, opened, applied, applier, peers.clone(), metrics, hook)
-            .await
-            .map_err(|error| failure.cause(error))?;
+    let settings = raft::Settings {
+        cluster: config.name.clone(),
+        node: config.id,
+        raft: config.raft,
+        acknowledges_early: config.locks.acknowledge() != Acknowledge::Flushed,
+    };
+    let (applied, restart) = (replica.applied().clone(), restart_entry(config, clock));
+    let started = raft::open(&settings, opened, applied, applier, peers.clone(), metrics, (hook, restart));
+    let started = started.await.map_err(|error| failure.cause(error))?;
+    let raft::Started { raft, quorum, lease, log: storage, snapshots, recollection } = started;
     replica.memory.count_log(storage.log().tally().clone());
-    Ok(OpenedRaft { raft, quorum, lease, storage, snapshots, reserve, peers })
+    Ok(OpenedRaft { raft, quorum, lease, storage, snapshots, recollection, reserve, peers })
+}
+
+/// Returns the first entry of a leadership that restarts the cluster. Every release reads the entry.
+fn restart_entry(config: &NodeConfig, clock: Arc<LogClock>) -> RestartEntry {
+    let grace_ms = config.session.max_timeout_ms;
+    let payload = move || {
+        let id = u128::from(rng::u64()) << 64 | u128::from(rng::u64());
+        let restart = Command::Restart { cluster: ClusterId(id), grace_ms };
+        let proposals = vec![of_the_cluster(restart)];
+        Batch { time_ms: clock.now_ms(), proposals, ..Batch::default() }.encode()
+    };
+    RestartEntry { node: config.id, payload: Arc::new(payload) }
 }
 
 /// Opens the data folder and recovers.
@@ -238,8 +258,8 @@ async fn open_storage(
     let (folder, versions) = (config.data_dir.clone(), config.versions.clone());
     worker::run_blocking("folder-release", move || check_release(&folder, &versions)).await?;
     let on_fatal = move |error: &DiskFailure| failure.fail(NodeError::Disk(error.to_string()));
-    let (on_fatal, segment_bytes) = (Arc::new(on_fatal), config.log_segment_bytes);
-    Storage::open_with(&config.data_dir, identity, on_fatal, metrics, segment_bytes).await
+    let settings = (config.log_segment_bytes, config.locks.acknowledge());
+    Storage::open_acknowledging(&config.data_dir, identity, Arc::new(on_fatal), metrics, settings).await
 }
 
 /// Creates the pool of the other nodes, with their configured addresses.

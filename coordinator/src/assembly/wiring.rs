@@ -17,6 +17,7 @@ use rowlock_sessions::Keepalive;
 use rowlock_sessions::expiry_table::HeartbeatAcks;
 use rowlock_sessions::liveness::Liveness;
 use rowlock_tls::{Material, Reloaded};
+use rowlock_wal::StorageError;
 use tokio::sync::mpsc;
 
 use super::cluster::{self, Operating};
@@ -30,6 +31,7 @@ use crate::node::admin::Admin;
 use crate::node::leader_duties::{ClusterDuty, LeaderDuties, LeaderDuty};
 use crate::node::proposer::Submission;
 use crate::node::proposer::intake::Intake;
+use crate::node::remember;
 use crate::node::service::Service;
 use crate::node::slow_links::SlowLinks;
 use crate::node::status_publisher::StatusPublisher;
@@ -61,6 +63,8 @@ impl Assembly {
         let of_clients = self.start_clients(Doors { plain: listeners.client, secure }, admin);
         let access = self.start_access(listeners.access, of_clients);
         self.enter_cluster();
+        let remembering = remember::remember(self.context.clone(), self.failed_disk());
+        self.tasks.spawn_until_shutdown("remembering", remembering);
         self.start_watchdog();
         self.start_tls();
         // Separate from the tasks' shutdown: the tasks continue until the node has left.
@@ -83,6 +87,18 @@ impl Assembly {
 
     fn shutdown_signal(&self) -> Shutdown {
         self.tasks.shutdown().clone()
+    }
+
+    /// Stops the node after a failure of its data folder.
+    fn failed_disk(&self) -> Arc<dyn Fn(StorageError) + Send + Sync> {
+        let failure = self.failure.clone();
+        Arc::new(move |error| failure.fail(NodeError::Disk(error.to_string())))
+    }
+
+    /// Stops the node so that it drops its state at the next start.
+    fn left_behind(&self) -> Arc<dyn Fn() + Send + Sync> {
+        let failure = self.failure.clone();
+        Arc::new(move || failure.fail(NodeError::LeftBehind))
     }
 
     /// Starts a duty whose end is a failure of the node.
@@ -190,6 +206,7 @@ impl Assembly {
             peers: node.peers.clone(),
             lease: node.lease.clone(),
             admission: node.admission.clone(),
+            recollection: node.recollection.clone(),
             timers: node.config.raft,
         };
         self.tasks.spawn_until_shutdown("elections", elections.run());
@@ -201,7 +218,8 @@ impl Assembly {
             &self.snapshots,
             &node.metrics,
             (&node.admission, &node.lease),
-            node.replica.applied(),
+            (node.replica.applied(), &node.recollection),
+            remember::dropping(node.clone(), self.failed_disk(), self.left_behind()),
         );
         let service = Arc::new(Service { node: node.clone(), heartbeat_acks, admin });
         let server = PeerServer::new(node.peers.identity().clone(), dispatch, service, self.tasks.clone());

@@ -44,6 +44,7 @@ pub(super) fn check(source: &Source<'_>, config: &ClusterConfig) -> Result<(), C
     security::check(source, config)?;
     check_client(source, &config.client)?;
     check_znodes(source, config.znodes)?;
+    node::check_locks(source, config.locks)?;
     check_history(source, config.history)?;
     check_http(source, &config.http)?;
     security::check_api(source, config)?;

@@ -6,11 +6,14 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::config::duration;
 use rowlock_env::process;
 use rowlock_proto::NodeId;
+use rowlock_wal::Acknowledge;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -157,6 +160,59 @@ impl AuditConfig {
     }
 }
 
+/// Section `[locks]` of `cluster.toml`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LocksConfig {
+    /// `"flushed"`: grants and releases are on the disks of a quorum before their answers. `"written"`: a
+    /// quorum's kernels have them, and a loss of power of a majority may forget them; then all sessions end,
+    /// and no session opens before every former holder has given up. Linux only.
+    pub acknowledge: AcknowledgeLocks,
+    /// Milliseconds within which `"written"` flushes, 1 to 10,000.
+    pub flush_within_ms: u64,
+}
+
+/// Moment of the answer to a command about locks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AcknowledgeLocks {
+    /// After the flush.
+    #[default]
+    Flushed,
+    /// After the write; the flush follows.
+    Written,
+}
+
+impl Default for LocksConfig {
+    /// Returns the mode in which no power loss forgets a grant.
+    fn default() -> Self {
+        LocksConfig { acknowledge: AcknowledgeLocks::Flushed, flush_within_ms: 100 }
+    }
+}
+
+impl LocksConfig {
+    /// Returns the time at which the log acknowledges.
+    pub fn acknowledge(&self) -> Acknowledge {
+        match self.acknowledge {
+            AcknowledgeLocks::Flushed => Acknowledge::Flushed,
+            AcknowledgeLocks::Written => {
+                Acknowledge::Written { flush_within: Duration::from_millis(self.flush_within_ms) }
+            }
+        }
+    }
+}
+
+/// Range of the time until a flush: a longer wait gains nothing and forgets more.
+const FLUSH_WITHIN_MS: RangeInclusive<u64> = 1..=10_000;
+
+pub(super) fn check_locks(source: &Source<'_>, locks: LocksConfig) -> Result<(), ConfigError> {
+    if FLUSH_WITHIN_MS.contains(&locks.flush_within_ms) {
+        return Ok(());
+    }
+    let what = format!("flush_within_ms = {} is out of range", locks.flush_within_ms);
+    Err(source.at("locks.flush_within_ms", what, "use 1 to 10000 (10 s), e.g. 100"))
+}
+
 /// Settings of the lock history, part of the configuration of every node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -181,6 +237,9 @@ impl Default for HistoryConfig {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::time::Duration;
+
+    use rowlock_wal::Acknowledge;
 
     use crate::config::{ClusterConfig, ConfigError, LogConfig};
 
@@ -211,5 +270,22 @@ mod tests {
         assert!(unknown.line == Some(2) && unknown.to_string().contains("slow"), "{unknown}");
         let number = parse("log = 7").unwrap_err();
         assert!(number.to_string().contains("a level or the table [log]"), "{number}");
+    }
+
+    #[test]
+    fn locks_are_flushed_before_their_answers_unless_the_file_says_otherwise() {
+        let read = |text: &str| {
+            let node = "[[node]]\nid = 1\nclient = \"127.0.0.1:2181\"\npeer = \"127.0.0.1:2881\"\n";
+            ClusterConfig::parse(&format!("{text}{node}"), Path::new("cluster.toml"))
+        };
+        let acknowledge = |text| read(text).expect("is right").locks.acknowledge();
+        let within = |ms| Acknowledge::Written { flush_within: Duration::from_millis(ms) };
+        assert_eq!(acknowledge(""), Acknowledge::Flushed);
+        assert_eq!(acknowledge("[locks]\nacknowledge = \"written\"\n"), within(100));
+        assert_eq!(acknowledge("[locks]\nacknowledge = \"written\"\nflush_within_ms = 20\n"), within(20));
+        let zero = read("[locks]\nflush_within_ms = 0\n").unwrap_err();
+        assert!(zero.line == Some(2) && zero.to_string().contains("1 to 10000"), "{zero}");
+        let unknown = read("[locks]\nacknowledge = \"maybe\"\n").unwrap_err().to_string();
+        assert!(unknown.contains("unknown variant `maybe`") && unknown.contains("use one of"), "{unknown}");
     }
 }

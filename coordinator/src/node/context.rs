@@ -23,7 +23,7 @@ use rowlock_consensus::node_hook::Hook;
 use rowlock_consensus::peer::PeerPool;
 use rowlock_consensus::raft::elections::Leadership;
 use rowlock_consensus::raft::reconfigure::Reconfigurer;
-use rowlock_consensus::raft::{Admission, LeaderLease, QuorumContact, Raft};
+use rowlock_consensus::raft::{Admission, LeaderLease, QuorumContact, Raft, Recollection};
 use rowlock_consensus::status::Status;
 use rowlock_env::sync::watch;
 use rowlock_metrics::Metrics;
@@ -59,6 +59,8 @@ pub struct NodeContext {
     pub contact: Arc<LastContact>,
     /// Admission of this node as a member.
     pub admission: Admission,
+    /// Memory of this node's acknowledgements.
+    pub recollection: Recollection,
     /// Changes the members while this node leads.
     pub reconfigurer: Arc<Reconfigurer>,
     pub log: Log,

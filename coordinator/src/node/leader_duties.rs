@@ -198,7 +198,7 @@ impl Founding {
             _ => {
                 tracing::info!(
                     grace_seconds = grace.as_secs(),
-                    "grace after restore begins: this leader opens sessions when it is over"
+                    "grace begins: this leader opens sessions when it is over"
                 );
                 self.waiting = Some((term, now));
                 now

@@ -183,6 +183,7 @@ impl PeerService for Service {
             acknowledged: stored.map(|(_, index)| index),
             known: self.node.peers.folder().known(),
             addresses,
+            leads_with: facts::leads_with(&self.node.raft).await,
         }
     }
 

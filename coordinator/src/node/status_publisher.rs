@@ -149,9 +149,10 @@ impl StatusPublisher {
         match (before, left) {
             (0, 1..) => tracing::warn!(
                 seconds = left,
-                "cluster restored: new sessions are accepted after clients of the former cluster have given up"
+                "cluster restored, or restarted after a loss of power: new sessions are accepted after all former clients have \
+                 given up"
             ),
-            (1.., 0) => tracing::info!("grace after restore ended: new sessions are accepted"),
+            (1.., 0) => tracing::info!("grace ended: new sessions are accepted"),
             _ => {}
         }
     }

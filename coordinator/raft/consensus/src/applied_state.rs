@@ -108,6 +108,17 @@ impl BatchCache {
         Ok(())
     }
 
+    /// Passes the batch of an entry to `read`, decoded again unless cached. `None` for an undecodable batch.
+    pub fn peek<T>(&self, bytes: &Bytes, read: impl FnOnce(&Batch) -> Option<T>) -> Option<T> {
+        let kept = self.0.lock();
+        let is_it =
+            |(kept, _): &&(Bytes, Batch)| kept.as_ptr() == bytes.as_ptr() && kept.len() == bytes.len();
+        match kept.iter().find(is_it) {
+            Some((_, batch)) => read(batch),
+            None => read(&Batch::decode_shared(bytes).ok()?),
+        }
+    }
+
     /// Removes and returns the batch of an entry that is being applied, if cached. Drops all earlier batches.
     ///
     /// Invariant: the lookup compares the address and length of the bytes, not their content. A cached buffer

@@ -93,6 +93,8 @@ pub enum RaftRequest {
     PreVote(VoteRequest),
     TransferLeader(TransferRequest),
     Snapshot(SnapshotStep),
+    /// Vote request of a candidate that restarts the cluster: also nodes that have forgotten entries vote.
+    RestartVote(VoteRequest),
 }
 
 /// Steps of a snapshot's transfer, each answered before the next is sent, all on one connection.
@@ -123,6 +125,7 @@ impl fmt::Debug for RaftRequest {
             }
             RaftRequest::Vote(request) => write!(f, "Vote({request})"),
             RaftRequest::PreVote(request) => write!(f, "PreVote({request})"),
+            RaftRequest::RestartVote(request) => write!(f, "RestartVote({request})"),
             RaftRequest::TransferLeader(request) => write!(f, "TransferLeader({request})"),
             RaftRequest::Snapshot(SnapshotStep::Begin { vote, meta, len }) => {
                 write!(f, "Snapshot(Begin {meta} of {len} bytes by {vote})")
@@ -145,7 +148,9 @@ impl RaftRequest {
                 let logs = of_log(&request.prev_log_id).max(of_log(&request.leader_commit));
                 request.vote.leader_id.term.max(entries.unwrap_or(0)).max(logs)
             }
-            RaftRequest::Vote(request) | RaftRequest::PreVote(request) => {
+            RaftRequest::Vote(request)
+            | RaftRequest::PreVote(request)
+            | RaftRequest::RestartVote(request) => {
                 request.vote.leader_id.term.max(of_log(&request.last_log_id))
             }
             RaftRequest::TransferLeader(request) => {
@@ -172,6 +177,8 @@ pub enum RaftResponse {
     Failed(String),
     /// Answer to `Append` by a node without clients: commits may be notified later, see `CommitNotify`.
     AppendQuiet(AppendResponse),
+    /// Answer to `PreVote` by a node that has forgotten entries: the node would vote only for a restart.
+    ForgetfulVote(VoteResponse),
 }
 
 /// Presence of clients on a follower.
@@ -189,7 +196,7 @@ impl RaftResponse {
         match self {
             RaftResponse::Append(AppendResponse::HigherVote(vote))
             | RaftResponse::AppendQuiet(AppendResponse::HigherVote(vote)) => vote.leader_id.term,
-            RaftResponse::Vote(response) => {
+            RaftResponse::Vote(response) | RaftResponse::ForgetfulVote(response) => {
                 response.vote.leader_id.term.max(response.last_log_id.map_or(0, |id| id.leader_id.term))
             }
             RaftResponse::SnapshotInstalled(response) => response.vote.leader_id.term,

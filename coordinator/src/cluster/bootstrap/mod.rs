@@ -29,9 +29,10 @@ use rowlock_env::rare::{self, Rare};
 use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
+use rowlock_state::FORGOTTEN_MAX;
 use rowlock_wal::advice::{Heard, Replace};
 use rowlock_wal::entry::Member;
-use rowlock_wal::{FolderState, StorageError};
+use rowlock_wal::{FolderState, Memory, StorageError};
 
 pub use self::discovery::Founders;
 use self::readmission::LostData;
@@ -232,7 +233,23 @@ impl Bootstrap {
         let found = facts::recovered(&self.node.raft).await.map_err(BootstrapError::Raft)?;
         let facts::Recovered { voters, members_at, last_index, term } = found;
         let comes_again = self.node.config.autopilot.readmit_wiped && state != FolderState::Member;
-        Ok(OwnState { node, state, is_learner, founders, voters, members_at, last_index, term, comes_again })
+        let may_lack = match self.node.recollection.memory() {
+            Memory::Whole => 0,
+            Memory::Forgotten => u64::from(FORGOTTEN_MAX),
+            Memory::Dropped => u64::MAX,
+        };
+        Ok(OwnState {
+            node,
+            state,
+            is_learner,
+            founders,
+            voters,
+            members_at,
+            last_index,
+            term,
+            may_lack,
+            comes_again,
+        })
     }
 
     /// Asks all other nodes at once. Returns as soon as the answers suffice, together with the node that

@@ -31,6 +31,9 @@ pub(super) struct OwnState {
     pub(super) members_at: Option<u64>,
     pub(super) last_index: Option<u64>,
     pub(super) term: u64,
+    /// Number of acknowledged entries that the log may lack, because the node has forgotten them and knows
+    /// so.
+    pub(super) may_lack: u64,
     /// The node lost its data, or may have: the leader removes the node from the members and adds the node
     /// again.
     pub(super) comes_again: bool,
@@ -197,8 +200,8 @@ pub(super) fn was_removed(own: &OwnState, answers: &Answers) -> bool {
 pub(super) fn check_log(own: &OwnState, leader: NodeId, answer: &Introduction) -> Result<(), BootstrapError> {
     let Some(acknowledged) = answer.acknowledged else { return Ok(()) };
     // A later leader may have made the node truncate its log.
-    let is_behind = own.term < answer.term
-        || (own.term == answer.term && own.last_index.is_none_or(|last| last < acknowledged));
+    let end = own.last_index.map_or(0, |last| last + 1).saturating_add(own.may_lack);
+    let is_behind = own.term < answer.term || (own.term == answer.term && end <= acknowledged);
     if decides!("own-log-is-whole", !is_behind) {
         return Ok(());
     }
@@ -228,6 +231,7 @@ mod tests {
             members_at: None,
             last_index: None,
             term: 0,
+            may_lack: 0,
             comes_again: false,
         }
     }

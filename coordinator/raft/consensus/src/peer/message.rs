@@ -209,6 +209,9 @@ pub struct Introduction {
     /// Peer addresses (`HOST:PORT`) of the members of that membership. The asking node may have an older
     /// `cluster.toml` and no log.
     pub addresses: Vec<(NodeId, String)>,
+    /// Term in which this node leads, and the last index of its log at the request. A node that has forgotten
+    /// entries remembers again once it has that entry.
+    pub leads_with: Option<(u64, u64)>,
 }
 
 impl Introduction {

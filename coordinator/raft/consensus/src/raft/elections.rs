@@ -31,11 +31,13 @@ use rowlock_env::sync::watch;
 use rowlock_env::{decides, rng, time};
 use rowlock_proto::NodeId;
 use rowlock_state::command::Batch;
+use rowlock_wal::Memory;
 use rowlock_wal::entry::Member;
 
 use super::Raft;
 use super::lease::LeaderLease;
 use super::open::Admission;
+use super::recollection::Recollection;
 use crate::config::RaftConfig;
 use crate::node_hook::Hook;
 use crate::peer::{Lane, PeerPool, Request, Response};
@@ -56,7 +58,20 @@ pub struct Elections<SM: RaftStateMachine<TypeConfig>> {
     pub peers: PeerPool,
     pub lease: LeaderLease,
     pub admission: Admission,
+    pub recollection: Recollection,
     pub timers: RaftConfig,
+}
+
+/// Answers to a pre-vote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Prospect {
+    Loses,
+    /// A quorum that remembers would vote for this node.
+    Wins,
+    /// A quorum would vote for this node only to restart the cluster. `is_only`: no quorum can remember.
+    WinsRestart {
+        is_only: bool,
+    },
 }
 
 /// This node's role in the cluster, by the newest membership in its log.
@@ -91,27 +106,45 @@ impl View {
         let in_set = |set: &BTreeSet<u64>| set.intersection(granted).count() > set.len() / 2;
         decides!("votes-are-majority", !self.sets.is_empty() && self.sets.iter().all(in_set))
     }
+
+    /// Returns whether the voters that have not forgotten can be a majority.
+    fn may_remember(&self, forgotten: &BTreeSet<u64>) -> bool {
+        let in_set = |set: &BTreeSet<u64>| set.difference(forgotten).count() > set.len() / 2;
+        self.sets.iter().all(in_set)
+    }
 }
 
 impl<SM: RaftStateMachine<TypeConfig>> Elections<SM> {
     /// Runs until Raft stops. Must be started only once.
     pub async fn run(self) {
         let (mut refusals, mut rounds, mut followed, mut known) = (0, 0, None, 0);
+        let mut restart_since: Option<time::Instant> = None;
         while let Some(view) = self.is_due().await {
             let (leader, _) = self.lease.latest();
             if leader != followed {
                 (followed, refusals, rounds) = (leader, 0, 0);
             }
-            if decides!("candidate-would-lose", !self.would_win(&view, refusals, &mut known).await) {
+            let prospect = self.would_win(&view, refusals, &mut known).await;
+            let restarts = matches!(prospect, Prospect::WinsRestart { .. });
+            restart_since = restarts.then(|| restart_since.unwrap_or_else(time::now));
+            let is_ready = match prospect {
+                Prospect::Loses => false,
+                Prospect::Wins => true,
+                // A voter that remembers may come back, and nothing is forgotten then.
+                Prospect::WinsRestart { is_only } => {
+                    is_only || restart_since.is_some_and(|since| since.elapsed() >= self.patience())
+                }
+            };
+            if decides!("candidate-would-lose", !is_ready) {
                 let pause = ASK_PAUSE.saturating_mul(1 << refusals.min(10)).min(ASK_PAUSE_MAX);
                 refusals += 1;
                 time::sleep(pause + random_below(pause)).await;
                 continue;
             }
-            tracing::info!(term = view.term + 1, round = rounds, "election started");
+            tracing::info!(term = view.term + 1, round = rounds, restarts, "election started");
             assert!(!view.leads && view.is_voter, "only a voter that does not lead stands");
             self.lease.stands(view.term + 1);
-            if self.raft.trigger().elect(false).await.is_err() {
+            if self.stand(restarts).await.is_none() {
                 return;
             }
             if self.is_decided(&view, rounds).await {
@@ -121,6 +154,29 @@ impl<SM: RaftStateMachine<TypeConfig>> Elections<SM> {
                 rounds += 1;
             }
         }
+    }
+
+    /// Returns the wait for voters that remember.
+    fn patience(&self) -> Duration {
+        Duration::from_millis(self.timers.election_timeout_max_ms)
+    }
+
+    /// Begins openraft's election. `None`: Raft has stopped.
+    async fn stand(&self, restarts: bool) -> Option<()> {
+        if !restarts {
+            return self.raft.trigger().elect(false).await.ok();
+        }
+        let _held = self.recollection.voting().await;
+        let term = self.raft.with_raft_state(|state| state.vote_ref().leader_id.term + 1).await.ok()?;
+        tracing::warn!(
+            term,
+            "voters have lost entries about locks with the power, and no majority remembers: this node stands to restart the \
+             cluster, which ends all sessions"
+        );
+        self.recollection.stands_for_restart(term);
+        self.raft.trigger().elect(false).await.ok()?;
+        // Raft has voted for this node when it answers.
+        self.raft.with_raft_state(|_| ()).await.ok()
     }
 
     fn view(&self) -> View {
@@ -156,15 +212,25 @@ impl<SM: RaftStateMachine<TypeConfig>> Elections<SM> {
     /// Asks all voters whether they would vote for this node. Returns whether a majority would. Learns the
     /// greatest term of the answers: a voter with an older log that has voted in a later term refuses
     /// earlier ones, and never wins itself.
-    async fn would_win(&self, view: &View, refusals: u32, known: &mut u64) -> bool {
+    async fn would_win(&self, view: &View, refusals: u32, known: &mut u64) -> Prospect {
         let (me, least) = (self.peers.identity().node.0, *known);
         let stood = self.raft.with_raft_state(move |state| {
             let term = state.vote_ref().leader_id.term.max(least) + 1;
             let vote = Vote::new(term, me);
             VoteRequest::new(vote, state.log_ids.last().copied())
         });
-        let Ok(request) = stood.await else { return false };
+        let Ok(request) = stood.await else { return Prospect::Loses };
         let (mut granted, mut answered) = (BTreeSet::from([me]), BTreeSet::from([me]));
+        let (mut forgetful, mut forgotten) = (BTreeSet::new(), BTreeSet::new());
+        match self.recollection.memory() {
+            _ if self.recollection.votes_usually() => {}
+            Memory::Dropped => return Prospect::Loses,
+            _ => {
+                granted.clear();
+                forgetful.insert(me);
+                forgotten.insert(me);
+            }
+        }
         let patience = ASK_PATIENCE.max(Duration::from_millis(2 * self.timers.heartbeat_ms));
         let deadline = time::now() + patience.saturating_mul(1 << refusals.min(3));
         let mut answers: FuturesUnordered<_> = view
@@ -187,6 +253,14 @@ impl<SM: RaftStateMachine<TypeConfig>> Elections<SM> {
                         granted.insert(node);
                     }
                 }
+                Some((node, Ok(Response::Raft(RaftResponse::ForgetfulVote(vote))))) => {
+                    answered.insert(node);
+                    forgotten.insert(node);
+                    *known = vote.vote.leader_id.term.max(*known);
+                    if vote.vote_granted {
+                        forgetful.insert(node);
+                    }
+                }
                 Some((node, answer)) => tracing::debug!(node, ?answer, "no answer to a pre-vote"),
                 None => break,
             }
@@ -195,7 +269,14 @@ impl<SM: RaftStateMachine<TypeConfig>> Elections<SM> {
             }
         }
         assert!(granted.is_subset(&answered), "a vote is an answer");
-        view.is_majority(&granted)
+        let all = granted.union(&forgetful).copied().collect();
+        if view.is_majority(&granted) && !forgotten.contains(&me) {
+            Prospect::Wins
+        } else if !forgetful.is_empty() && view.is_majority(&all) {
+            Prospect::WinsRestart { is_only: !view.may_remember(&forgotten) }
+        } else {
+            Prospect::Loses
+        }
     }
 
     /// Waits for a leader of a later term than `before`, or for the end of this round. Returns whether there
@@ -334,6 +415,7 @@ mod tests {
             peers: PeerPool::new(identity(id), TaskGroup::new(Shutdown::new())),
             lease: leased().1,
             admission: Admission::open(),
+            recollection: Recollection::default(),
             timers: RaftConfig::default(),
         }
     }

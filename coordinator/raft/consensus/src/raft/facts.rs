@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use openraft::errors::{Fatal, LinearizableReadError, RaftError};
 use openraft::raft::ReadPolicy;
+use openraft::storage::RaftStateMachine;
 use openraft::{ChangeMembers, RaftMetrics, ServerState};
 use openraft_rt::watch::WatchReceiver as _;
 use rowlock_env::time::Instant;
@@ -119,6 +120,19 @@ pub async fn recovered(raft: &Raft) -> Result<Recovered, String> {
         }
     });
     state.await.map_err(|error| error.to_string())
+}
+
+/// Returns the term in which this node leads and the last index of its log, both as of now. `None`: another
+/// node leads, or Raft has stopped.
+pub async fn leads_with<SM: RaftStateMachine<TypeConfig>>(
+    raft: &openraft::Raft<TypeConfig, SM>,
+) -> Option<(u64, u64)> {
+    let state = raft.with_raft_state(|state| {
+        let last = state.log_ids.last().copied()?;
+        let leads = state.server_state == ServerState::Leader && last.leader_id == state.vote_ref().leader_id;
+        leads.then_some((last.leader_id.term, last.index))
+    });
+    state.await.ok().flatten()
 }
 
 /// Returns the leader known to this node.

@@ -7,8 +7,10 @@ use std::fmt::Debug;
 use std::io;
 use std::ops::RangeBounds;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::{Stream, stream};
 use openraft::errors::LeaderChanged;
 use openraft::storage::{
@@ -19,10 +21,13 @@ use rowlock_env::busy_poll::BusyPoll;
 use rowlock_env::choice::{self, Choice};
 use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
+use rowlock_state::command::{Batch, Proposal};
 use rowlock_transport::limits::PEER_FRAME_MAX_BYTES;
 use rowlock_wal::{Done, Log};
 
+use super::recollection::{Recollection, RestartEntry};
 use super::stored;
+use crate::applied_state::AppliedState;
 use crate::entry_times::EntryTimes;
 use crate::limits::{BATCH_MAX_BYTES, REPLICATION_READ_MAX_BYTES};
 use crate::node_hook::{Hook, NodeHook};
@@ -38,6 +43,54 @@ pub struct LogStore {
     hook: Hook,
     poll: BusyPoll,
     times: Arc<EntryTimes>,
+    recollection: Recollection,
+    restart: Option<RestartEntry>,
+    classes: Option<Arc<Classes>>,
+}
+
+/// Classes of the entries: what a restart of the cluster undoes is acknowledged before the flush.
+pub struct Classes {
+    replica: Arc<AppliedState>,
+    /// Index of the last entry of the other class: the applied state decides on later entries only with all
+    /// effects of that entry.
+    others: AtomicU64,
+}
+
+impl Classes {
+    /// Creates the classes of a log that ends at `last`.
+    pub fn new(replica: Arc<AppliedState>, last: u64) -> Classes {
+        Classes { replica, others: AtomicU64::new(last) }
+    }
+
+    /// Returns the number of commands, if a restart undoes all commands of all entries.
+    fn of(&self, entries: &[rowlock_wal::Entry]) -> Option<u32> {
+        let mut sum = Some(0);
+        for entry in entries {
+            let rowlock_wal::Payload::Normal(payload) = &entry.payload else {
+                sum = None;
+                continue;
+            };
+            let commands = self.of_entry(payload);
+            if commands.is_none() {
+                self.others.fetch_max(entry.log_id.index, Ordering::AcqRel);
+            }
+            sum = sum.zip(commands).map(|(sum, more)| sum + more);
+        }
+        sum
+    }
+
+    fn of_entry(&self, bytes: &Bytes) -> Option<u32> {
+        let count = |batch: &Batch| u32::try_from(batch.proposals.len()).ok().filter(|count| *count > 0);
+        if mutant::is(Mutant::MixedClass) {
+            return self.replica.batch_cache.peek(bytes, count);
+        }
+        self.replica.batch_cache.peek(bytes, |batch| {
+            let state = self.replica.state.read();
+            let knows_others = self.replica.applied_index() >= self.others.load(Ordering::Acquire);
+            let is_undone = |proposal: &Proposal| state.is_undone_by_restart(&proposal.command);
+            if knows_others && batch.proposals.iter().all(is_undone) { count(batch) } else { None }
+        })
+    }
 }
 
 #[derive(Clone)]
@@ -48,7 +101,19 @@ pub struct LogReader {
 impl LogStore {
     pub fn new(log: Log) -> Self {
         let poll = BusyPoll::new(Duration::ZERO);
-        LogStore { log, hook: Hook::default(), poll, times: Arc::default() }
+        let (recollection, restart, classes) = (Recollection::default(), None, None);
+        LogStore { log, hook: Hook::default(), poll, times: Arc::default(), recollection, restart, classes }
+    }
+
+    /// Begins the leaderships that `recollection` demands with `restart`. With `classes`, acknowledges
+    /// entries before the flush.
+    pub fn remembering(
+        self,
+        recollection: Recollection,
+        restart: Option<RestartEntry>,
+        classes: Option<Classes>,
+    ) -> Self {
+        LogStore { recollection, restart, classes: classes.map(Arc::new), ..self }
     }
 
     /// Records arrival and flush of entries in `times`.
@@ -76,6 +141,35 @@ impl LogStore {
 
     pub fn hook(&self) -> &Hook {
         &self.hook
+    }
+
+    /// Replaces the first entry of a leadership of this node that restarts the cluster. Followers, the
+    /// state machine and this log see only the replacement: the entry is as old as the leadership.
+    fn put_restart(&self, entries: &mut [rowlock_wal::Entry]) {
+        let Some(restart) = &self.restart else { return };
+        let vote = self.log.checkpoint().vote.map(|vote| vote.leader_id);
+        for entry in entries.iter_mut().filter(|entry| entry.payload == rowlock_wal::Payload::Blank) {
+            let by = entry.log_id.leader_id;
+            // An older entry of this node comes again from a later leader, for whom this node has voted.
+            if Some(by) == vote && by.node_id == restart.node.0 && self.recollection.restarts_in(by.term) {
+                entry.payload = rowlock_wal::Payload::Normal((restart.payload)());
+            }
+        }
+    }
+
+    /// Returns whether the log has another entry at that position, as far as the log knows.
+    pub fn contradicts(&self, id: LogId) -> bool {
+        let log = self.log.read();
+        let checkpoint = log.checkpoint();
+        let ours = |at: Option<rowlock_wal::LogId>| at.map(stored::raft_log_id);
+        if let Some(purged) = ours(checkpoint.purged)
+            && id.index <= purged.index
+        {
+            // An earlier entry of a later leader cannot be in this log.
+            return if id.index == purged.index { id != purged } else { id.leader_id > purged.leader_id };
+        }
+        let there = log.range(&(id.index..=id.index)).next().map(|entry| entry.log_id);
+        ours(there).is_some_and(|there| there != id)
     }
 
     /// Returns the log itself. Only openraft's core may write to the log.
@@ -138,7 +232,9 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         I::IntoIter: OptionalSend,
     {
         self.poll.work_has_come();
-        let entries: Vec<_> = entries.into_iter().map(stored::entry).collect();
+        let mut entries: Vec<_> = entries.into_iter().map(stored::entry).collect();
+        self.put_restart(&mut entries);
+        let early = self.classes.as_ref().and_then(|classes| classes.of(&entries));
         self.hook.notify(|hook| {
             entries.iter().for_each(|entry| report(hook, entry));
         });
@@ -155,7 +251,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
             }
             callback.io_completed(result);
         };
-        self.log.append(entries, Done::Callback(Box::new(done))).await
+        self.log.append_as(entries, early, Done::Callback(Box::new(done))).await
     }
 
     async fn truncate_after(&mut self, last_log_id: Option<LogId>) -> Result<(), io::Error> {

@@ -4,6 +4,7 @@
 pub mod acks;
 pub mod append_pipeline;
 pub mod compaction;
+pub mod contradiction;
 pub mod elections;
 pub mod facts;
 pub mod heartbeats;
@@ -11,16 +12,19 @@ pub mod lease;
 pub mod log_store;
 pub mod network;
 pub mod open;
+pub mod recollection;
 pub mod reconfigure;
 pub mod rpc;
 pub mod state_machine;
 pub mod stored;
+mod votes;
 
 pub use acks::QuorumContact;
 pub use elections::Elections;
 pub use facts::{is_alone, is_member, stopped, voters};
 pub use lease::LeaderLease;
-pub use open::{Admission, OpenError, Raft, Settings, dispatch, open};
+pub use open::{Admission, OpenError, Raft, Settings, Started, dispatch, open};
+pub use recollection::{Admitter, Recollection, RestartEntry};
 
 #[cfg(test)]
 pub mod testing;

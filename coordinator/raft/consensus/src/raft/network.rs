@@ -36,6 +36,7 @@ use rowlock_wal::entry::Member;
 use super::acks::Acks;
 use super::append_pipeline::{self, AppendPipeline, InFlightAppend};
 use super::lease::{FIXED, LeaderLease};
+use super::recollection::Recollection;
 use crate::limits::{PEER_SNAPSHOT_CHUNK_BYTES, PEER_SNAPSHOT_INSTALL_PER_MIB, TERM_AHEAD_MAX};
 use crate::peer::{Lane, Peer, PeerError, PeerLink, PeerPool, Request, Response};
 use crate::raft_types::{
@@ -49,6 +50,7 @@ pub struct Network<D> {
     pool: PeerPool,
     acks: Acks,
     lease: LeaderLease,
+    recollection: Recollection,
     term: Arc<AtomicU64>,
     data: PhantomData<fn() -> D>,
 }
@@ -57,14 +59,22 @@ impl<D> Network<D> {
     /// Creates the network on this pool. `acks` records the answers to append requests, `lease` the vote
     /// requests.
     pub fn new(pool: PeerPool, acks: Acks, lease: LeaderLease) -> Self {
-        Network { pool, acks, lease, term: Arc::default(), data: PhantomData }
+        let (recollection, term) = (Recollection::default(), Arc::default());
+        Network { pool, acks, lease, recollection, term, data: PhantomData }
+    }
+
+    /// Sends vote requests for the purpose that `recollection` knows.
+    #[must_use]
+    pub fn remembering(self, recollection: Recollection) -> Self {
+        Network { recollection, ..self }
     }
 
     fn target(&self, target: u64, member: &Member, pipelines: bool) -> Target<D> {
         let peer = self.pool.set_address(NodeId(target), &member.dial_addr());
         let (us, acks, lease) = (self.pool.identity().node, self.acks.clone(), self.lease.clone());
         let (link, term) = (Mutex::default(), self.term.clone());
-        Target { us, peer, pipelines, link, acks, lease, term, data: PhantomData }
+        let recollection = self.recollection.clone();
+        Target { us, peer, pipelines, link, acks, lease, recollection, term, data: PhantomData }
     }
 }
 
@@ -91,6 +101,7 @@ pub struct Target<D> {
     link: Mutex<Option<PeerLink<InFlightAppend>>>,
     acks: Acks,
     lease: LeaderLease,
+    recollection: Recollection,
     /// Greatest term in this node's requests.
     term: Arc<AtomicU64>,
     data: PhantomData<fn() -> D>,
@@ -172,8 +183,15 @@ impl<D: SnapshotSource> RaftNetworkV2<TypeConfig> for Target<D> {
     ) -> Result<VoteResponse, RPCError<TypeConfig>> {
         self.lease.vote_requested();
         let (term, last) = (request.vote.leader_id.term, request.last_log_id);
+        let request = if self.recollection.is_restart(term) {
+            RaftRequest::RestartVote(request)
+        } else if self.recollection.votes_usually() {
+            RaftRequest::Vote(request)
+        } else {
+            return Err(Unreachable::from_string("this node has forgotten entries").into());
+        };
         let patience = if mutant::is(Mutant::ElectionsDoNotWait) { FIXED } else { option.soft_ttl() };
-        match self.request(RPCTypes::Vote, Lane::Control, RaftRequest::Vote(request), patience).await? {
+        match self.request(RPCTypes::Vote, Lane::Control, request, patience).await? {
             RaftResponse::Vote(response) => {
                 // Not another candidate of the same term: one of the two may still win.
                 if response.last_log_id > last || response.vote.leader_id.term > term {

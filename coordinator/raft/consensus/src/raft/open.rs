@@ -17,9 +17,11 @@ use rowlock_proto::NodeId;
 use rowlock_wal::{Opened, SnapshotStore, StorageError};
 
 use super::acks::{Acks, QuorumContact};
+use super::contradiction::{Contradiction, DropState, Find};
 use super::lease::{LeaderLease, ROUND_MAX};
-use super::log_store::LogStore;
+use super::log_store::{Classes, LogStore};
 use super::network::Network;
+use super::recollection::{Recollection, RestartEntry};
 use super::rpc::RaftDispatch;
 use super::state_machine::{Apply, StateMachine};
 use super::stored;
@@ -69,6 +71,9 @@ fn raft_config(settings: &Settings) -> Config {
         enable_tick: false,
         quorum_loss_probe_interval: None,
         enable_leader_restore: Some(mutant::is(Mutant::LeaderRestore)),
+        // A follower that has forgotten entries gets the entries again. A follower with an older copy of its
+        // folder does not come this far (`bootstrap/`).
+        allow_log_reversion: Some(true),
         ..Config::default()
     }
 }
@@ -80,6 +85,18 @@ pub struct Settings {
     pub node: NodeId,
     /// Timers, and the period of snapshots.
     pub raft: RaftConfig,
+    /// Acknowledges entries about locks before their flush.
+    pub acknowledges_early: bool,
+}
+
+/// Raft on an open folder.
+pub struct Started {
+    pub raft: Raft,
+    pub quorum: QuorumContact,
+    pub lease: LeaderLease,
+    pub log: LogStore,
+    pub snapshots: SnapshotStore,
+    pub recollection: Recollection,
 }
 
 /// Reason why Raft does not start.
@@ -101,23 +118,37 @@ pub async fn open(
     apply: Arc<dyn Apply>,
     peers: PeerPool,
     metrics: Arc<Metrics>,
-    hook: Hook,
-) -> Result<(Raft, QuorumContact, LeaderLease, LogStore, SnapshotStore), OpenError> {
+    (hook, restart): (Hook, RestartEntry),
+) -> Result<Started, OpenError> {
     let raft_config = raft_config(settings).validate().map_err(|e| OpenError::Raft(e.to_string()))?;
     if let Some(after) = opened.report.cut_behind {
         hook.notify(|hook| hook.truncated(after.map(stored::position)));
     }
     let polled = LogStore::new(opened.log).polled(Duration::from_micros(settings.raft.busy_poll_us));
     let timed = polled.timed(replica.entry_times.clone());
-    let (log, snapshots) = (timed.hooked(hook.clone()), opened.snapshots);
+    let recollection = Recollection::of(opened.mark);
+    let last = opened.report.last.map_or(0, |last| last.index);
+    let classes = settings.acknowledges_early.then(|| Classes::new(replica.clone(), last));
+    let remembering = timed.remembering(recollection.clone(), Some(restart), classes);
+    let (log, snapshots) = (remembering.hooked(hook.clone()), opened.snapshots);
     let state_machine = StateMachine::open(replica, snapshots.clone(), apply, metrics, hook).await?;
     let acks = Acks::default();
     let lease = LeaderLease::new(&settings.raft, acks.clone());
-    let network = Network::new(peers, acks.clone(), lease.clone());
+    let network = Network::new(peers, acks.clone(), lease.clone()).remembering(recollection.clone());
     let raft = Raft::new(settings.node.0, Arc::new(raft_config), network, log.clone(), state_machine).await;
     let raft = raft.map_err(|e| OpenError::Raft(e.to_string()))?;
     acks.follow_raft(raft.metrics());
-    Ok((raft.clone(), QuorumContact::new(raft, acks), lease, log, snapshots))
+    let quorum = QuorumContact::new(raft.clone(), acks);
+    Ok(Started { raft, quorum, lease, log, snapshots, recollection })
+}
+
+/// Finds positions at which this log has another entry.
+fn finding(log: LogStore) -> Find {
+    Arc::new(move |ids| {
+        let last = log.log().checkpoint().last.map_or(0, |last| last.index);
+        let known = ids.iter().take_while(|id| id.index <= last);
+        known.copied().find(|id| log.contradicts(*id)).map(|id| id.index)
+    })
 }
 
 /// Creates the service through which other nodes reach this Raft.
@@ -127,7 +158,8 @@ pub fn dispatch(
     snapshots: &SnapshotStore,
     metrics: &Arc<Metrics>,
     (admission, lease): (&Admission, &LeaderLease),
-    replica: &Arc<AppliedState>,
+    (replica, recollection): (&Arc<AppliedState>, &Recollection),
+    drop_state: DropState,
 ) -> Arc<dyn RaftService> {
     let sink = Arc::new(snapshots.clone());
     let dispatch = RaftDispatch::new(raft.clone(), lease.clone(), sink, metrics.clone());
@@ -138,6 +170,8 @@ pub fn dispatch(
         }
         _ => replica.batch_cache.read(&payload.0).map_err(|error| error.to_string()),
     });
+    let contradiction = Contradiction { find: finding(log.clone()), drop_state };
+    let dispatch = dispatch.remembering(recollection.clone(), contradiction);
     Arc::new(dispatch.hooked(log.hook().clone()).behind(admission.clone()).reading(reader))
 }
 

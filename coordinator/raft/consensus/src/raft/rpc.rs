@@ -12,28 +12,29 @@ use std::task::Poll;
 
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, poll};
-use openraft::errors::Fatal;
 use openraft::storage::RaftStateMachine;
 use openraft::{Raft, RaftState};
 use openraft_rt::watch::WatchReceiver as _;
 use parking_lot::Mutex;
 use rowlock_env::decides;
-use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::worker;
 use rowlock_metrics::{LeaderEnd, Metrics};
 use rowlock_proto::NodeId;
 use tokio::sync::oneshot;
 
+use super::contradiction::{Contradiction, contradicted, ids_in, sent_by};
 use super::lease::LeaderLease;
 use super::open::Admission;
+use super::recollection::Recollection;
+use super::votes::{as_remembered, pre_vote, restart_vote, usual_vote};
 use crate::limits::TERM_AHEAD_MAX;
 use crate::node_hook::Hook;
 use crate::peer::Lane;
 use crate::peer::service::{RaftConnection, RaftService};
 use crate::raft_types::{
-    AppendRequest, AppendResponse, EntryPayload, LogId, Payload, RaftRequest, RaftResponse, Snapshot,
-    SnapshotMeta, SnapshotStep, TypeConfig, Vote, VoteRequest, VoteResponse, position,
+    AppendRequest, AppendResponse, EntryPayload, Payload, RaftRequest, RaftResponse, Snapshot, SnapshotMeta,
+    SnapshotStep, TypeConfig, Vote, position,
 };
 
 /// Storage for received snapshots.
@@ -65,6 +66,8 @@ pub struct RaftDispatch<SM: RaftStateMachine<TypeConfig>, K> {
     metrics: Arc<Metrics>,
     hook: Hook,
     admission: Admission,
+    recollection: Recollection,
+    contradiction: Contradiction,
     reader: Reader,
 }
 
@@ -81,7 +84,15 @@ where
     pub fn new(raft: Raft<TypeConfig, SM>, lease: LeaderLease, sink: Arc<K>, metrics: Arc<Metrics>) -> Self {
         let (hook, admission) = (Hook::default(), Admission::open());
         let reader: Reader = Arc::new(|_| Ok(()));
-        RaftDispatch { raft, lease, sink, metrics, hook, admission, reader }
+        let (recollection, contradiction) = (Recollection::default(), Contradiction::default());
+        RaftDispatch { raft, lease, sink, metrics, hook, admission, recollection, contradiction, reader }
+    }
+
+    /// Refuses usual votes while this node has forgotten entries. `contradiction` handles leaders whose log
+    /// lacks entries that this node has applied.
+    #[must_use]
+    pub fn remembering(self, recollection: Recollection, contradiction: Contradiction) -> Self {
+        RaftDispatch { recollection, contradiction, ..self }
     }
 
     /// Reports acknowledgements to `hook`.
@@ -117,6 +128,8 @@ where
             metrics: self.metrics.clone(),
             hook: self.hook.clone(),
             admission: self.admission.clone(),
+            recollection: self.recollection.clone(),
+            contradiction: self.contradiction.clone(),
             reader: self.reader.clone(),
             has_complained: false,
             receiving: Slot::default(),
@@ -133,6 +146,8 @@ struct PeerConnection<SM: RaftStateMachine<TypeConfig>, K: SnapshotSink> {
     metrics: Arc<Metrics>,
     hook: Hook,
     admission: Admission,
+    recollection: Recollection,
+    contradiction: Contradiction,
     reader: Reader,
     has_complained: bool,
     /// Removed by each step and restored after its success; an ordered lane has one step at a time.
@@ -162,6 +177,23 @@ where
         if let Err(why) = self.validate(&request) {
             return std::future::ready(RaftResponse::Failed(why)).boxed();
         }
+        match sent_by(&request).zip((self.contradiction.find)(&ids_in(&request))) {
+            None => self.serve(request),
+            Some((sender, index)) => {
+                let (raft, drop_state) = (self.raft.clone(), self.contradiction.drop_state.clone());
+                contradicted(raft, (sender, index), drop_state, self.serve(request)).boxed()
+            }
+        }
+    }
+}
+
+impl<SM, K> PeerConnection<SM, K>
+where
+    SM: RaftStateMachine<TypeConfig>,
+    K: SnapshotSink<Data = SM::SnapshotData>,
+{
+    /// Passes a valid request on.
+    fn serve(&mut self, request: RaftRequest) -> BoxFuture<'static, RaftResponse> {
         let raft = self.raft.clone();
         match request {
             RaftRequest::Append(request)
@@ -176,8 +208,20 @@ where
             RaftRequest::Append(request) => {
                 append(raft, request, self.metrics.clone(), self.hook.clone()).boxed()
             }
-            RaftRequest::Vote(request) => vote(raft, request, self.lease.clone()).boxed(),
-            RaftRequest::PreVote(request) => pre_vote(raft, request, self.lease.clone()).boxed(),
+            RaftRequest::Vote(request) => {
+                usual_vote(raft, request, self.lease.clone(), self.recollection.clone()).boxed()
+            }
+            RaftRequest::RestartVote(request) => {
+                restart_vote(raft, request, self.lease.clone(), self.recollection.clone()).boxed()
+            }
+            RaftRequest::PreVote(request) => {
+                let (lease, recollection) = (self.lease.clone(), self.recollection.clone());
+                async move { as_remembered(pre_vote(raft, request, lease).await, &recollection) }.boxed()
+            }
+            RaftRequest::TransferLeader(_) if !self.recollection.votes_usually() => {
+                let why = "it has forgotten entries, and does not lead before a leader has admitted it";
+                std::future::ready(RaftResponse::Failed(why.into())).boxed()
+            }
             RaftRequest::TransferLeader(request) => {
                 let term = request.from_leader().leader_id.term;
                 self.metrics.leaderships_total.ends(term, LeaderEnd::HandedOver);
@@ -314,71 +358,7 @@ async fn heartbeat<SM: RaftStateMachine<TypeConfig>>(
     }
 }
 
-/// Returns the request to evaluate: with the mutant every log counts as the newest.
-fn believed(mut request: VoteRequest) -> VoteRequest {
-    if mutant::is(Mutant::VoteForStaleLog) {
-        request.last_log_id = Some(LogId::new(request.vote.leader_id, u64::MAX));
-    }
-    request
-}
-
-/// Requests a vote from Raft, unless a lease lasts. The request tells openraft to ignore its own lease, which
-/// has another length.
-async fn vote<SM: RaftStateMachine<TypeConfig>>(
-    raft: Raft<TypeConfig, SM>,
-    request: VoteRequest,
-    lease: LeaderLease,
-) -> RaftResponse {
-    if decides!("lease-refuses-vote", !request.leadership_transfer && lease.lasts()) {
-        rare::taken(Rare::VoteRefused);
-        return answer(would_vote(&raft, None).await, RaftResponse::Vote);
-    }
-    let voting = lease.voting(request.vote.leader_id.term);
-    let response = raft.vote(VoteRequest { leadership_transfer: true, ..believed(request) }).await;
-    if response.as_ref().is_ok_and(|response| response.vote_granted) {
-        voting.granted();
-    } else {
-        rare::taken(Rare::VoteRefused);
-    }
-    answer(response, RaftResponse::Vote)
-}
-
-/// Returns whether this node would vote for the candidate. Changes nothing.
-async fn pre_vote<SM: RaftStateMachine<TypeConfig>>(
-    raft: Raft<TypeConfig, SM>,
-    request: VoteRequest,
-    lease: LeaderLease,
-) -> RaftResponse {
-    let request = (!lease.lasts()).then(|| believed(request));
-    let response = would_vote(&raft, request).await.map(|response| VoteResponse {
-        // Raft may have voted in the meantime.
-        vote_granted: decides!("pre-vote-may-be-granted", response.vote_granted && !lease.awaits_votes()),
-        ..response
-    });
-    if response.as_ref().is_ok_and(|response| !response.vote_granted) {
-        rare::taken(Rare::PreVoteRefused);
-    }
-    answer(response, RaftResponse::Vote)
-}
-
-/// Returns this node's vote and the end of its log, and whether both permit a vote for the candidate.
-async fn would_vote<SM: RaftStateMachine<TypeConfig>>(
-    raft: &Raft<TypeConfig, SM>,
-    request: Option<VoteRequest>,
-) -> Result<VoteResponse, Fatal<TypeConfig>> {
-    let (found, state) = oneshot::channel();
-    let question = move |state: &RaftState<TypeConfig>| {
-        let (vote, last) = (*state.vote_ref(), state.log_ids.last().copied());
-        let granted = request.is_some_and(|request| {
-            decides!("candidate-is-up-to-date", request.last_log_id >= last && request.vote >= vote)
-        });
-        let _ = found.send(VoteResponse::new(vote, last, granted));
-    };
-    raft.external_request(question).await?;
-    state.await.map_err(|_| Fatal::Stopped)
-}
-
-fn answer<T, E: fmt::Display>(
+pub(super) fn answer<T, E: fmt::Display>(
     result: Result<T, E>,
     response: impl FnOnce(T) -> RaftResponse,
 ) -> RaftResponse {

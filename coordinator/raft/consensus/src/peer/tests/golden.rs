@@ -56,9 +56,10 @@ fn raft_requests() -> Vec<RaftRequest> {
     vec![
         RaftRequest::Append(append()),
         RaftRequest::Vote(vote_request.clone()),
-        RaftRequest::PreVote(vote_request),
+        RaftRequest::PreVote(vote_request.clone()),
         RaftRequest::TransferLeader(TransferRequest::new(vote(3, 1), 2, Some(log_id(3, 8)))),
         RaftRequest::Snapshot(SnapshotStep::Install),
+        RaftRequest::RestartVote(vote_request),
     ]
 }
 
@@ -66,12 +67,13 @@ fn raft_responses() -> Vec<RaftResponse> {
     let voted = VoteResponse { vote: vote(3, 1), vote_granted: true, last_log_id: Some(log_id(2, 7)) };
     vec![
         RaftResponse::Append(AppendResponse::HigherVote(vote(4, 2))),
-        RaftResponse::Vote(voted),
+        RaftResponse::Vote(voted.clone()),
         RaftResponse::TransferLeader(Ok(())),
         RaftResponse::SnapshotProceed,
         RaftResponse::SnapshotInstalled(SnapshotResponse::new(vote(3, 1))),
         RaftResponse::Failed("no room".to_owned()),
         RaftResponse::AppendQuiet(AppendResponse::Conflict),
+        RaftResponse::ForgetfulVote(voted),
     ]
 }
 
@@ -156,6 +158,7 @@ fn responses() -> Vec<Response> {
         acknowledged: Some(7),
         known: vec![(NodeId(1), Incarnation(9))],
         addresses: vec![(NodeId(1), "a:1".to_owned())],
+        leads_with: Some((7, 300)),
     };
     let plain = [
         Response::Forwarded,

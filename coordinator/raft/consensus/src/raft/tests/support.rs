@@ -31,7 +31,7 @@ use crate::raft::acks::Acks;
 use crate::raft::log_store::LogStore;
 use crate::raft::network::{Network, SnapshotSource};
 use crate::raft::rpc::{IncomingSnapshot, RaftDispatch, SnapshotSink};
-use crate::raft::{Admission, Elections, LeaderLease, heartbeats};
+use crate::raft::{Admission, Elections, LeaderLease, Recollection, heartbeats};
 use crate::raft_types::{
     EntryOutcome, EntryPayload, LogId, Payload, RaftRequest, RaftResponse, Snapshot, SnapshotMeta,
     StoredMembership, TypeConfig,
@@ -342,7 +342,9 @@ async fn start_node(id: u64, cuts: &Cuts) -> Node {
     let raft = Raft::new(id, config, network, log.clone(), machine.clone()).await.expect("starts");
     acks.follow_raft(raft.metrics());
     let (admission, timers) = (Admission::open(), timers());
-    let elections = Elections { raft: raft.clone(), peers: pool, lease: lease.clone(), admission, timers };
+    let recollection = Recollection::default();
+    let elections =
+        Elections { raft: raft.clone(), peers: pool, lease: lease.clone(), admission, recollection, timers };
     tasks.spawn_until_shutdown("elections", elections.run());
     tasks.spawn_until_shutdown("heartbeats", heartbeats::send(raft.clone(), Duration::from_millis(100)));
     let asked = watch::channel(Asked::default()).0;

@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods)] // the tests damage files behind env's back
 
 mod conformance;
+mod restart;
 mod state_machine;
 
 use std::path::Path;
