@@ -4,7 +4,9 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rowlock_coordinator::config::{NodeEntry, PeerSecurity, RaftConfig, SessionConfig};
+use rowlock_coordinator::config::{
+    AcknowledgeLocks, LocksConfig, NodeEntry, PeerSecurity, RaftConfig, SessionConfig,
+};
 use rowlock_coordinator::{Node, NodeConfig, NodeError, NodeHook};
 use rowlock_env::net::Listener;
 use rowlock_env::worker;
@@ -72,6 +74,9 @@ pub fn config(
     }
     (config.backup.every_ms, config.backup.keep) = (shape.backup_every_ms, BACKUPS_KEPT);
     config.znodes.sweep_interval_ms = shape.sweep_interval_ms;
+    if let Some(flush_within_ms) = shape.flush_within_ms {
+        config.locks = LocksConfig { acknowledge: AcknowledgeLocks::Written, flush_within_ms };
+    }
     config.http.token_file = shape.asks_tokens.then(tokens::path);
     config
 }
@@ -110,6 +115,8 @@ pub async fn process(
         statuses.publish(place, status.borrow_and_update().clone());
         tokio::select! {
             biased;
+            // A person or a supervisor starts the node again.
+            NodeError::LeftBehind = node.stopped() => break Process::Restarting,
             error = node.stopped() => {
                 let differs = matches!(error, NodeError::Differs(_));
                 break Process::Failed { why: error.to_string(), differs };

@@ -8,6 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rowlock_proto::{NodeId, Zxid};
 use rowlock_state::Machine;
+use rowlock_state::command::{Batch, Command, Proposal};
 use rowlock_world::executor::Simulation;
 use rowlock_world::time::Nanos;
 use rowlock_world::trace::What;
@@ -51,6 +52,34 @@ struct Inner {
     told: BTreeMap<NodeId, Index>,
     /// Most milliseconds that an expired TTL znode is there, if that is promised.
     swept_within_ms: Option<i64>,
+    /// Entry with which the cluster restarted after a power loss. Nodes with a log of the time before report
+    /// facts about entries that no other node has.
+    restart: Option<Position>,
+    /// Leaderships so far, by term and node.
+    leads: BTreeSet<(u64, NodeId)>,
+    /// Facts about logs since a restart is in a log, which no node has applied yet.
+    since_restart: Option<Vec<Fact>>,
+}
+
+/// Returns whether an entry is the restart of a cluster after a power loss.
+fn is_restart(payload: &[u8]) -> bool {
+    let is_it = |proposal: &Proposal| matches!(proposal.command, Command::Restart { .. });
+    Batch::decode(payload).is_ok_and(|batch| batch.proposals.iter().any(is_it))
+}
+
+/// Returns whether the fact is about a log of the time before the restart.
+fn is_of_former_log(restart: Position, node: NodeId, what: &NodeFact) -> bool {
+    match what {
+        NodeFact::Members { entry, .. }
+        | NodeFact::Appended { entry, .. }
+        | NodeFact::Applied { entry, .. } => *entry <= restart,
+        NodeFact::Acknowledged { upto } => *upto <= restart,
+        NodeFact::Installed { entry, .. } => entry.is_none_or(|entry| entry <= restart),
+        NodeFact::Leads { term } | NodeFact::Confirms { term, .. } | NodeFact::Expires { term, .. } => {
+            (*term, node) < (restart.term, restart.leader)
+        }
+        _ => false,
+    }
 }
 
 impl Inner {
@@ -79,6 +108,9 @@ impl Inner {
                 if let Some(members) = self.invariants.book().members(*entry).filter(|_| is_newer) {
                     self.committed = Some((*entry, members.clone()));
                 }
+            }
+            Fact::Node { node, what: NodeFact::Leads { term }, .. } => {
+                self.leads.insert((*term, *node));
             }
             Fact::Node { node, what: NodeFact::Acknowledged { upto }, .. } => {
                 let told = self.told.entry(*node).or_default();
@@ -116,11 +148,38 @@ impl Inner {
         self.observe(&fact)
     }
 
-    fn log(&mut self, index: Index, payload: Option<&[u8]>) -> Option<String> {
-        match self.reference.apply(index, payload) {
+    fn log(&mut self, entry: Position, payload: Option<&[u8]>) -> Option<String> {
+        if self.restart.is_some_and(|restart| entry <= restart) {
+            return None;
+        }
+        match self.reference.apply(entry.index, payload) {
             Ok(facts) => facts.iter().find_map(|fact| self.observe(fact)),
             Err(what) => self.break_promise(Violation { invariant: "replica-equality", what }),
         }
+    }
+
+    fn restart_at(&mut self, entry: Position, machine: &Machine, at: Nanos) -> Option<String> {
+        if self.restart.is_some_and(|restart| entry <= restart) {
+            return None;
+        }
+        let differs = self.compare();
+        let lost = self.reference.lost_in_restart(entry.index);
+        self.restart = Some(entry);
+        let new = self.reference.restart(machine.clone(), entry);
+        self.applied.clear();
+        self.told.clear();
+        let broken = lost.err().and_then(|what| self.break_promise(Violation { invariant: "durable", what }));
+        let leads = |(term, node): &(u64, NodeId)| Fact::Node {
+            node: *node,
+            at,
+            what: NodeFact::Leads { term: *term },
+        };
+        // Leaders begin before the first node has applied the restart.
+        let leading: Vec<Fact> = self.leads.range((entry.term, entry.leader)..).map(leads).collect();
+        let is_later = |fact: &Fact| matches!(fact, Fact::Node { node, what, .. } if !is_of_former_log(entry, *node, what));
+        let later = self.since_restart.take().unwrap_or_default().into_iter().filter(is_later);
+        let rest: Vec<Fact> = [new].into_iter().chain(leading).chain(later).collect();
+        differs.or(broken).or_else(|| rest.iter().find_map(|fact| self.observe(fact)))
     }
 
     fn break_promise(&mut self, violation: Violation) -> Option<String> {
@@ -161,6 +220,9 @@ impl Record {
             applied,
             told,
             swept_within_ms,
+            restart: None,
+            leads: BTreeSet::new(),
+            since_restart: None,
         };
         Record { sim, inner: Arc::new(Mutex::new(inner)) }
     }
@@ -180,9 +242,24 @@ impl Record {
     }
 
     /// Applies an entry of the log to the reference and reports its facts, once for all nodes.
-    pub fn log(&self, index: Index, payload: Option<&[u8]>) {
-        let broken = self.inner.lock().log(index, payload);
+    pub fn log(&self, entry: Position, payload: Option<&[u8]>) {
+        let broken = self.inner.lock().log(entry, payload);
         self.trace_violation(broken);
+    }
+
+    /// Keeps the facts about logs from now on if the entry, new in a log, is a restart.
+    pub fn may_restart(&self, payload: Option<&[u8]>) {
+        if payload.is_some_and(is_restart) {
+            self.inner.lock().since_restart.get_or_insert_default();
+        }
+    }
+
+    /// Restarts with this state if the entry is the restart of a cluster after a power loss.
+    pub fn restart_at(&self, entry: Position, payload: Option<&[u8]>, machine: &Machine) {
+        if payload.is_some_and(is_restart) {
+            let broken = self.inner.lock().restart_at(entry, machine, self.now());
+            self.trace_violation(broken);
+        }
     }
 
     /// Begins a new cluster with this state after the entry `beginning`.
@@ -191,8 +268,8 @@ impl Record {
             let mut inner = self.inner.lock();
             inner.compare();
             let new = inner.reference.begin_anew(machine, beginning);
-            inner.applied.clear();
-            inner.told.clear();
+            (inner.applied.clear(), inner.told.clear());
+            inner.restart = None;
             inner.observe(&new)
         };
         self.trace_violation(broken);
@@ -226,7 +303,22 @@ impl Record {
 
     /// Reports a fact about a node.
     pub fn node(&self, node: NodeId, what: NodeFact) {
-        self.report(&Fact::Node { node, at: self.now(), what });
+        let fact = Fact::Node { node, at: self.now(), what };
+        {
+            let mut inner = self.inner.lock();
+            let Fact::Node { what, .. } = &fact else { return };
+            if inner.restart.is_some_and(|restart| is_of_former_log(restart, node, what)) {
+                return;
+            }
+            let is_of_log = matches!(
+                what,
+                NodeFact::Members { .. } | NodeFact::Appended { .. } | NodeFact::Acknowledged { .. }
+            );
+            if let Some(since) = inner.since_restart.as_mut().filter(|_| is_of_log) {
+                since.push(fact.clone());
+            }
+        }
+        self.report(&fact);
     }
 
     /// Reports a broken promise found by the run itself.

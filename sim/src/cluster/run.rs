@@ -96,9 +96,9 @@ fn beside_floods(sim: &Simulation, script: &Script) -> (Option<HostId>, Vec<Host
     (Some(bystander), (1..=FLOODERS).map(flooder).collect())
 }
 
-fn profiles(rng: &mut Rng, theme: &Theme, clients: &[HostId], script: &Script) -> Vec<Profile> {
+fn profiles(rng: &mut Rng, theme: &Theme, clients: &[HostId], loses_sessions: bool) -> Vec<Profile> {
     let profiles = clients.iter().map(|host| Profile::of(rng, theme, *host));
-    match script.is_reborn() {
+    match loses_sessions {
         true => profiles.map(Profile::without_states).collect(),
         false => profiles.collect(),
     }
@@ -212,7 +212,8 @@ impl Run {
         let script = plan.script.clone().unwrap_or_else(made);
         let autopilot = shape.autopilot.filter(|_| !script.is_reborn());
         let shape = Shape { autopilot, ..shape };
-        let profiles = profiles(&mut rng, &theme, &clients, &script);
+        let loses_sessions = script.is_reborn() || shape.flush_within_ms.is_some();
+        let profiles = profiles(&mut rng, &theme, &clients, loses_sessions);
         let record = Record::new(sim.clone(), theme.locks().clone(), terms(&script, &shape));
         let operator = sim.add_host("operator", "operator", Ipv4Addr::new(10, 0, 2, 1));
         let (bystander, flooders) = beside_floods(&sim, &script);
@@ -230,10 +231,10 @@ impl Run {
         let injector = Injector::new(sim.clone(), targets, &script);
         let hosts = (nodes.clone(), clients.clone());
         let watcher = Watcher::new(sim.clone(), hosts, statuses.clone(), membership.clone(), queue.clone());
-        let watcher = watcher.of(autopilot, !owes_service(&script));
+        let watcher = watcher.of(autopilot, !owes_service(&script, &shape));
         let probes = || Probes::new(sim.clone(), operator, record.clone(), membership.clone());
         let probes = plan.scenario.sends_probes().then(probes);
-        let releases = Releases::of_run(plan.seed, plan.seconds, script.is_reborn());
+        let releases = Releases::of_run(plan.seed, plan.seconds, loses_sessions);
         let (clients_live, jobs, rare_since) = (vec![false; clients.len()], Some(jobs), Vec::new());
         Run {
             sim,

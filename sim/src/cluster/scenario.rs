@@ -22,6 +22,9 @@ pub enum Scenario {
     Life,
     /// Lasting cuts of many shapes, most of which leave a connected quorum.
     Cuts,
+    /// Nodes that acknowledge entries about locks before the flush lose power, one, a majority or all of
+    /// them, and are cut off, killed and stopped in between.
+    Blackouts,
     /// Floods of requests, and slow processors.
     Floods,
     Calm,
@@ -35,11 +38,12 @@ const BEGIN: Duration = Duration::from_secs(2);
 const QUIET: Duration = Duration::from_secs(5);
 
 impl Scenario {
-    pub const ALL: [Scenario; 7] = [
+    pub const ALL: [Scenario; 8] = [
         Scenario::All,
         Scenario::Wiped,
         Scenario::Life,
         Scenario::Cuts,
+        Scenario::Blackouts,
         Scenario::Floods,
         Scenario::Calm,
         Scenario::OverBudget,
@@ -52,6 +56,7 @@ impl Scenario {
             Scenario::Wiped => "wiped",
             Scenario::Life => "life",
             Scenario::Cuts => "cuts",
+            Scenario::Blackouts => "blackouts",
             Scenario::Floods => "floods",
             Scenario::Calm => "calm",
             Scenario::OverBudget => "over-budget",
@@ -64,6 +69,7 @@ impl Scenario {
             Scenario::All => Mix::drawn(seed),
             Scenario::Wiped => Mix::wiped(),
             Scenario::Life => Mix::life(),
+            Scenario::Blackouts => Mix::blackouts(),
             Scenario::Floods => Mix::floods(),
             Scenario::Cuts | Scenario::Calm => Mix::calm(),
             Scenario::OverBudget => Mix::all().over_budget(),
@@ -118,10 +124,12 @@ impl Faults {
             M::AckBeforeFlush | M::IgnoreFailedFlush | M::VoteInMemory => "power",
             M::RenameWithoutDirSync | M::ChecksumIgnored | M::LeaderRestore => "power",
             M::RecycleWithoutDirSync => "power",
-            M::VotesThoughForgotten | M::AdmittedAtOnce | M::MarkOverwritten | M::BootIdByPrefix => "power",
-            M::FailedFlushUnmarked | M::MixedClass => "power",
-            M::VotesWithoutRestart => "power",
-            M::RestartKeepsTokens | M::RestartKeepsSessions | M::RestartWithoutGrace => "power",
+            M::VotesThoughForgotten | M::AdmittedAtOnce | M::MarkOverwritten | M::BootIdByPrefix => {
+                "blackouts"
+            }
+            M::FailedFlushUnmarked | M::MixedClass => "blackouts",
+            M::VotesWithoutRestart => "blackouts",
+            M::RestartKeepsTokens | M::RestartKeepsSessions | M::RestartWithoutGrace => "blackouts",
             M::DamageIsTorn => "all",
             M::HeartbeatsWithoutQuorum => "cuts",
             M::GateByRelease => "machines",

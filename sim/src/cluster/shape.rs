@@ -39,6 +39,9 @@ pub struct Shape {
     /// Time between the leader's scheduled backups, in whole seconds; `None` without them.
     pub backup_every_ms: Option<u64>,
     pub autopilot: Option<Autopilot>,
+    /// Milliseconds until the flush of entries about locks, if nodes acknowledge the entries before the
+    /// flush.
+    pub flush_within_ms: Option<u64>,
 }
 
 impl Default for Shape {
@@ -56,6 +59,7 @@ impl Default for Shape {
             sweep_interval_ms: 60_000,
             backup_every_ms: None,
             autopilot: None,
+            flush_within_ms: None,
         }
     }
 }
@@ -75,11 +79,17 @@ const BACKUP_PERCENT: usize = 30;
 /// XORed into the seed of the decision about the autopilot.
 const AUTOPILOT_STREAM: u64 = 0x6175_746f_7069_6c00;
 const AUTOPILOT_PERCENT: usize = 20;
+/// XORed into the seed of the decision about the flush.
+const FLUSH_STREAM: u64 = 0x666c_7573_6800_0000;
 
 impl Shape {
     pub fn of_run(seed: u64, scenario: Scenario) -> Self {
         let mut rng = Rng::new(seed ^ 0x7368_6170_6573);
         let shape = Self::of(&mut rng);
+        if scenario == Scenario::Blackouts {
+            let flush_within_ms = Some(Rng::new(seed ^ FLUSH_STREAM).pick(&[20, 100, 2_000]));
+            return Shape { flush_within_ms, ..shape };
+        }
         if scenario != Scenario::Cuts {
             let is_piloted =
                 scenario == Scenario::All && Rng::new(seed ^ AUTOPILOT_STREAM).chance(AUTOPILOT_PERCENT);
@@ -132,6 +142,7 @@ impl Shape {
             sweep_interval_ms,
             backup_every_ms,
             autopilot: None,
+            flush_within_ms: None,
         }
     }
 

@@ -32,15 +32,16 @@ pub(super) fn terms(script: &Script, shape: &Shape) -> Terms {
             .then(|| Duration::from_millis(shape.sweep_interval_ms) + SWEEP),
         disturbances: disturbances(script.steps()),
         // The majority needed for progress may be gone for good.
-        owes_service: !script.is_over_budget(),
+        owes_service: !script.is_over_budget() && shape.flush_within_ms.is_none(),
+        forgets: shape.flush_within_ms.is_some(),
         removes_down_to: shape.removes_down_to(),
     }
 }
 
 /// Returns whether a connected quorum must serve. A script over budget may destroy a majority for good, and a
 /// new cluster opens no session before the clients of the old cluster have given up.
-pub(super) fn owes_service(script: &Script) -> bool {
-    !script.is_over_budget() && !script.is_reborn()
+pub(super) fn owes_service(script: &Script, shape: &Shape) -> bool {
+    !script.is_over_budget() && !script.is_reborn() && shape.flush_within_ms.is_none()
 }
 
 /// Time by which a cluster has come up.

@@ -69,6 +69,7 @@ impl NodeHook for Witness {
     }
 
     fn appended(&self, entry: rowlock_coordinator::Position, payload: Option<&[u8]>) {
+        self.record.may_restart(payload);
         self.report(NodeFact::Appended { entry: position(entry), hash: payload_hash(payload) });
     }
 
@@ -78,8 +79,9 @@ impl NodeHook for Witness {
 
     fn applied(&self, entry: rowlock_coordinator::Position, payload: Option<&[u8]>, machine: &Machine) {
         let (entry, hash, digest) = (position(entry), payload_hash(payload), machine.digest());
+        self.record.restart_at(entry, payload, machine);
         self.report(NodeFact::Applied { entry, hash, digest });
-        self.record.log(entry.index, payload);
+        self.record.log(entry, payload);
     }
 
     fn installed(&self, entry: Option<rowlock_coordinator::Position>, machine: &Machine) {

@@ -31,6 +31,8 @@ pub struct Reference {
     machine: Machine,
     oracle: Oracle,
     applied: Index,
+    /// Entries with effects that a restart after a power loss must not undo, each with a command.
+    lasting: BTreeMap<Index, String>,
     /// Digests of all states so far, by their last zxid.
     states: BTreeMap<Zxid, BTreeSet<u64>>,
 }
@@ -39,7 +41,7 @@ impl Reference {
     /// Creates the reference before the first entry, with facts about these locks.
     pub fn new(locks: Locks) -> Self {
         let (machine, oracle, states) = (Machine::new(), Oracle::default(), BTreeMap::new());
-        Reference { locks, machine, oracle, applied: Index(0), states }
+        Reference { locks, machine, oracle, applied: Index(0), lasting: BTreeMap::new(), states }
     }
 
     /// Creates the reference of a cluster with this state after the entry `applied`. Returns the state as
@@ -66,12 +68,34 @@ impl Reference {
     pub fn begin_anew(&mut self, machine: Machine, beginning: Position) -> Fact {
         (self.oracle, self.machine, self.applied) = (Oracle::of(&machine), machine, beginning.index);
         self.states.clear();
+        self.lasting.clear();
         let mut begins_with = data::all(&self.machine);
         begins_with.extend(data::acls(&self.machine));
         begins_with.push(data::rules(&self.machine, self.machine.last_zxid()));
         begins_with.push(self.shown());
         let floor = self.machine.last_zxid();
         Fact::NewLife(Arc::new(NewLife { beginning, floor, begins_with }))
+    }
+
+    /// Continues after a restart with the state behind the entry. Backups may have former states.
+    pub fn restart(&mut self, machine: Machine, entry: Position) -> Fact {
+        let states = std::mem::take(&mut self.states);
+        let fact = self.begin_anew(machine, entry);
+        states.into_iter().for_each(|(zxid, digests)| self.states.entry(zxid).or_default().extend(digests));
+        fact
+    }
+
+    /// Checks the entries that a restart at `index` has removed.
+    ///
+    /// # Errors
+    /// One of the entries has an effect that outlasts sessions.
+    pub fn lost_in_restart(&self, index: Index) -> Result<(), String> {
+        match self.lasting.range(index..).next() {
+            Some((lost, what)) => {
+                Err(format!("the restart at {index:?} lacks {what} of {lost:?}, which was applied"))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Reports whether there has been a state with this last zxid and this digest.
@@ -150,6 +174,9 @@ impl Reference {
             facts.push(self.disagreed(Breach { promise, what }));
         }
         for proposal in batch.proposals.iter().filter(|_| takes) {
+            if !self.machine.is_undone_by_restart(&proposal.command) {
+                self.lasting.insert(self.applied, proposal.command.name().to_owned());
+            }
             let (before, mut heard) = (self.machine.last_zxid(), Heard::default());
             let version = self.version();
             let applied = self.machine.apply_stamped(batch.stamp(), proposal, &mut heard);

@@ -77,6 +77,7 @@ pub fn generate(seed: u64, ground: &Ground, mix: &Mix) -> Script {
         steps.push(Step { at, fault });
         steps.extend(replacement);
     }
+    steps.extend(forgets(&mut draw, ground));
     steps.extend(founding(&mut draw, ground, &kinds));
     if begins.is_none() {
         steps.extend(cuts_that_last(&mut draw, ground));
@@ -85,6 +86,34 @@ pub fn generate(seed: u64, ground: &Ground, mix: &Mix) -> Script {
     let changes = changes(&mut draw, ground, &steps);
     steps.extend(changes);
     Script::new(steps).with_over_budget(mix.over_budget)
+}
+
+/// Draws the loss of entries on one of two connected nodes, and a cut of the other one soon after: the first
+/// node and a node without the entries elect a leader. The first node dies again before its admission.
+fn forgets(draw: &mut Draw, ground: &Ground) -> Vec<Step> {
+    let span_ms = (ground.quiet - ground.begin).as_millis() as u64;
+    if draw.odds.forgets == 0 || ground.nodes < 3 || span_ms < 9_000 || !draw.rng.chance(draw.odds.forgets) {
+        return Vec::new();
+    }
+    let at = ground.begin + draw.between_ms(1_000, span_ms - 8_000);
+    let first = draw.rng.below(ground.nodes);
+    let [behind, forgetful, with_all] = [0, 1, 2].map(|n| Target::Node((first + n) % ground.nodes + 1));
+    let (is_power, down) = (draw.rng.chance(70), |ms| Down::For(Duration::from_millis(ms)));
+    let loses = if is_power {
+        Fault::PowerLoss { target: forgetful, point: CrashPoint::AtOnce, down: down(60) }
+    } else {
+        Fault::SyncFailure { target: forgetful, down: down(60) }
+    };
+    let isolate = |target, ms| Fault::Isolate { target, lasts: Duration::from_millis(ms) };
+    let mut steps = vec![
+        (0, isolate(behind, 1_500)),
+        (1_300, loses),
+        (if is_power { 1_365 } else { 1_500 }, isolate(with_all, 4_000)),
+    ];
+    if is_power && draw.rng.chance(50) {
+        steps.push((1_420, Fault::Kill { target: forgetful, down: down(10) }));
+    }
+    steps.into_iter().map(|(ms, fault)| Step { at: at + Duration::from_millis(ms), fault }).collect()
 }
 
 /// Draws one shape of lasting cuts, at any time.

@@ -57,6 +57,8 @@ pub(super) struct Odds {
     pub(super) flood: usize,
     /// Processors are slow during a flood.
     pub(super) slow_in_flood: usize,
+    /// A node forgets entries and dies again before a leader admits the node, and its leader is cut off.
+    pub(super) forgets: usize,
 }
 
 impl Odds {
@@ -81,6 +83,7 @@ impl Odds {
         changes: 25,
         flood: 25,
         slow_in_flood: 40,
+        forgets: 0,
     };
 }
 
@@ -225,6 +228,25 @@ impl Mix {
         let mix =
             Mix::only(&[Kind::PowerLoss, Kind::PowerLoss, Kind::SyncFailure, Kind::Isolate, Kind::SlowDisk]);
         Mix { odds, ..mix }.at_pace(Pace::PerMinute(25))
+    }
+
+    /// Returns a mix of the hazards of unflushed entries: power losses of one node, of a majority or of all,
+    /// with cuts and kills in between.
+    pub fn blackouts() -> Self {
+        let odds =
+            Odds { all_nodes: 25, killed_client: 0, paused_client: 0, back_at_once: 30, ..Odds::USUAL };
+        let odds = Odds { in_election: 50, long_stops: 30, forgets: 60, ..odds };
+        let mix = Mix::only(&[
+            Kind::PowerLoss,
+            Kind::PowerLoss,
+            Kind::PowerLoss,
+            Kind::Kill,
+            Kind::Isolate,
+            Kind::Partition,
+            Kind::SyncFailure,
+            Kind::Transfer,
+        ]);
+        Mix { odds, ..mix }.at_pace(Pace::PerMinute(30))
     }
 
     /// Returns a mix in which clients lose their connections, pause, and die, again and again; nodes only

@@ -93,6 +93,9 @@ pub struct Terms {
     pub removes_down_to: Option<usize>,
     /// Times with faults other than load.
     pub disturbances: Disturbances,
+    /// Nodes acknowledge entries about locks before the flush: a log may end before what its node has
+    /// acknowledged.
+    pub forgets: bool,
 }
 
 impl Default for Terms {
@@ -109,6 +112,7 @@ impl Default for Terms {
             swept_within: None,
             removes_down_to: None,
             disturbances: Disturbances::default(),
+            forgets: false,
         }
     }
 }
@@ -126,13 +130,16 @@ impl Invariants {
             Box::new(cluster::releases::Releases::default()),
             Box::new(cluster::reports::Reports::default()),
             Box::new(cluster::verify::LinearizableVerify::default()),
-            Box::new(cluster::lock_events::LockEvents::new(terms.clone())),
             Box::new(cluster::in_time::InTime::new(&terms)),
             Box::new(cluster::steady::Steady::new(terms.has_faults, terms.has_room)),
             Box::new(cluster::may_do::MayDo::default()),
             Box::new(cluster::may_see::MaySee::default()),
         ];
         lifelong.extend(of_the_state());
+        if !terms.forgets {
+            // A node's history keeps the events of forgotten entries.
+            lifelong.push(Box::new(cluster::lock_events::LockEvents::new(terms.clone())));
+        }
         if terms.has_bounded_clocks {
             let beliefs = cluster::beliefs::Beliefs::with_clocks(terms.starts_with_right_clocks);
             lifelong.push(Box::new(beliefs));
@@ -144,18 +151,14 @@ impl Invariants {
     }
 
     fn of_a_life(terms: &Terms) -> Vec<Box<dyn Invariant>> {
-        vec![
+        let mut checkers: Vec<Box<dyn Invariant>> = vec![
             Box::new(ephemeral_lifetime::EphemeralLifetime::default()),
             Box::new(replica_equality::ReplicaEquality::default()),
             Box::new(cluster::log_matching::LogMatching::default()),
-            Box::new(cluster::committed_never_changes::CommittedNeverChanges::default()),
-            Box::new(cluster::leader_completeness::LeaderCompleteness::default()),
-            Box::new(cluster::voters_have_the_log::VotersHaveTheLog::default()),
+            Box::new(cluster::committed_never_changes::CommittedNeverChanges::of(terms.forgets)),
             Box::new(cluster::deposed_leader_admits_none::DeposedLeaderAdmitsNone::default()),
             Box::new(cluster::one_leader_per_term::OneLeaderPerTerm::default()),
             Box::new(cluster::votes_never_go_back::VotesNeverGoBack::default()),
-            Box::new(cluster::logs_never_go_back::LogsNeverGoBack::default()),
-            Box::new(cluster::durable::Durable::default()),
             Box::new(cluster::effects::Effects::default()),
             Box::new(cluster::session_order::SentOrder::default()),
             Box::new(cluster::linearizable_writes::LinearizableWrites::default()),
@@ -164,14 +167,24 @@ impl Invariants {
             Box::new(cluster::monotonic_reads::MonotonicReads::default()),
             Box::new(cluster::read_your_writes::ReadYourWrites::default()),
             Box::new(cluster::watches::Watches::default()),
-            Box::new(cluster::persistent_watches::PersistentWatches::default()),
             Box::new(cluster::session_moves::SessionMoves::new(terms.hears_of_hang_ups)),
             Box::new(cluster::fifo_in_real_time::FifoInRealTime::default()),
             Box::new(cluster::session_expiry::SessionExpiry::new(
                 terms.has_bounded_clocks,
                 terms.has_true_clocks,
             )),
-        ]
+        ];
+        if !terms.forgets {
+            checkers.extend([
+                Box::new(cluster::leader_completeness::LeaderCompleteness::default()) as Box<dyn Invariant>,
+                Box::new(cluster::voters_have_the_log::VotersHaveTheLog::default()),
+                Box::new(cluster::logs_never_go_back::LogsNeverGoBack::default()),
+                Box::new(cluster::durable::Durable::default()),
+                // Clients hear of the deletions by a restart.
+                Box::new(cluster::persistent_watches::PersistentWatches::default()),
+            ]);
+        }
+        checkers
     }
 
     /// Returns the names of the checked promises, each once.

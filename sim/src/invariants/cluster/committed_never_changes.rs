@@ -18,9 +18,16 @@ pub struct CommittedNeverChanges {
     committed: BTreeMap<Index, (Position, u64, NodeId)>,
     /// Last entry in each node's state; no entry right after a start.
     applied: BTreeMap<NodeId, Index>,
+    /// A restart after a power loss may take applied entries out of a log.
+    forgets: bool,
 }
 
 impl CommittedNeverChanges {
+    /// Creates the checker of nodes that acknowledge entries about locks before the flush, or of others.
+    pub fn of(forgets: bool) -> Self {
+        CommittedNeverChanges { forgets, ..Self::default() }
+    }
+
     fn applied(&mut self, node: NodeId, entry: Position, hash: u64) -> Result<(), String> {
         let (first, first_hash, by) = *self.committed.entry(entry.index).or_insert((entry, hash, node));
         if (first, first_hash) != (entry, hash) {
@@ -81,7 +88,9 @@ impl Invariant for CommittedNeverChanges {
             }
             NodeFact::Applied { entry, hash, .. } => return self.applied(*node, *entry, *hash),
             NodeFact::Installed { entry, .. } => return self.installed(*node, *entry),
-            NodeFact::Truncated { after } => return self.truncated(*node, *after, book.log(*node)),
+            NodeFact::Truncated { after } if !self.forgets => {
+                return self.truncated(*node, *after, book.log(*node));
+            }
             _ => {}
         }
         Ok(())

@@ -25,7 +25,8 @@ impl DeposedLeaderAdmitsNone {
             return Ok(());
         };
         // A message of that leader may come after a later leader has truncated its log (seed 1,066).
-        let is_own = (entry.term, entry.leader) == (*term, *leader);
+        let is_first = entry.index.0 == 0 && entry.leader == *leader;
+        let is_own = (entry.term, entry.leader) == (*term, *leader) || is_first;
         let is_known = || book.log(*leader).has(entry) || self.forgot.contains(leader);
         if is_own || *leader != node && is_known() {
             return Ok(());
