@@ -144,7 +144,7 @@ record! {
         pub limit: u32,
         /// Wait in the queue if the lock is not free. Otherwise the request leaves nothing behind.
         pub wait: bool,
-        /// Owner of the request, for deadlock detection.
+        /// Owner of the request, for deadlock detection: the same for all locks of one request.
         pub owner: Owner,
         /// Maximum hold in milliseconds: the cluster revokes the lock afterwards. 0: no maximum.
         pub max_hold_ms: u32,

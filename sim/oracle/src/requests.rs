@@ -43,7 +43,10 @@ enum Placed {
 impl Oracle {
     pub(crate) fn acquire(&mut self, by: &Author, all: &[Acquire]) -> Reply<Response> {
         let mut locks = BTreeSet::new();
-        let are_good = all.iter().all(|acquire| is_good(acquire) && locks.insert(&*acquire.lock));
+        let is_by_first = |acquire: &Acquire| acquire.owner == all[0].owner;
+        let are_good = all
+            .iter()
+            .all(|acquire| is_good(acquire) && is_by_first(acquire) && locks.insert(&*acquire.lock));
         if all.is_empty() || all.len() > PLACES_MAX || !are_good {
             return Err(ErrorCode::BadArguments);
         }

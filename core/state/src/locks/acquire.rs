@@ -342,6 +342,8 @@ fn check_request(all: &[Acquire]) -> Result<(), ErrorCode> {
             !all.is_empty()
                 && all.len() <= PLACES_MAX
                 && all.iter().all(|acquire| is_good(acquire) && locks.insert(&*acquire.lock))
+                // The search for a circle does not know the waits of other owners in this request.
+                && all.iter().all(|acquire| acquire.owner == all[0].owner)
         }
     };
     if is_good { Ok(()) } else { Err(ErrorCode::BadArguments) }

@@ -193,7 +193,11 @@ impl Generator {
             (4, place) => {
                 let locks = &LOCKS[chance.below(LOCKS.len())..];
                 let acquire = |lock: &&str| self.acquire(chance, (*lock).to_owned(), place.as_ref());
-                Command::Client(Request::Acquire(locks.iter().map(acquire).collect()))
+                let mut all: Vec<Acquire> = locks.iter().map(acquire).collect();
+                let owner = all[0].owner;
+                // A request in the names of several owners is refused.
+                all.iter_mut().filter(|_| !chance.one_in(12)).for_each(|one| one.owner = owner);
+                Command::Client(Request::Acquire(all.into()))
             }
             (5 | 6, Some(place)) => Command::Client(Request::Release([claim(chance, &place)].into())),
             (7, Some(place)) => Command::Client(Request::Delete { path: place.path, version: Version::ANY }),
@@ -333,7 +337,7 @@ impl Generator {
     }
 }
 
-fn proposal(session: SessionId, attachment: Attachment, command: Command) -> Proposal {
+pub fn proposal(session: SessionId, attachment: Attachment, command: Command) -> Proposal {
     let origin = Origin { node: NodeId(1), incarnation: 1, request: 1 };
     Proposal { origin, session, attachment, identities: Default::default(), command }
 }
