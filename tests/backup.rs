@@ -45,7 +45,7 @@ async fn says_that_sessions_are_not_opened_yet(cluster: &Cluster) {
     let all = futures_util::future::join_all(commands.map(|arguments| run(cluster, arguments, None)));
     for (said, arguments) in all.await.iter().zip(commands) {
         let text = format!("{}{}", said.out, said.err);
-        let why = if arguments[0] == "status" { "restored: sessions in" } else { "sessions are opened in" };
+        let why = if arguments[0] == "status" { "grace: sessions in" } else { "sessions are opened in" };
         assert!(said.code != 0 && text.contains(why), "{arguments:?}: {} {text}", said.code);
     }
 }

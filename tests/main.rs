@@ -31,6 +31,7 @@ mod dependencies;
 mod deploy;
 mod discovery;
 mod drills;
+mod durability;
 mod elections;
 mod exactly_counts;
 mod fencing;

@@ -10,6 +10,7 @@ use rowlock_coordinator::config::RaftConfig;
 use rowlock_env::disk::Dir;
 use rowlock_env::net::{self, Stream};
 use rowlock_env::time;
+use rowlock_wal::Acknowledge;
 
 use crate::cluster::Cluster;
 use crate::exit::{DATA_FOLDER, Failure, IO, REFUSED};
@@ -84,7 +85,8 @@ impl Times {
 impl Perf {
     /// Exits with 0 if the election timers fit, else with 1.
     pub async fn run(self) -> Result<ExitCode, Failure> {
-        let raft = self.cluster.file()?.map(|file| file.raft).unwrap_or_default();
+        let file = self.cluster.file()?;
+        let (raft, locks) = file.map(|file| (file.raft, file.locks)).unwrap_or_default();
         let flushes = flushes(&self.data, self.how_long)?;
         let count = flushes.0.len();
         outln!(
@@ -106,6 +108,10 @@ impl Perf {
         let nearest = trips.iter().map(|times| times.percentile(50)).min().unwrap_or_default();
         let least = ms(flushes.percentile(50) + nearest);
         outln!("a commit takes {least} at least: a flush, and a round trip to the nearest node");
+        if locks.acknowledge() != Acknowledge::Flushed {
+            let (trip, within) = (ms(nearest), locks.flush_within_ms);
+            outln!("a lock's takes {trip}: [locks] acknowledge = \"written\", flushed within {within} ms");
+        }
         let farthest = trips.iter().map(|times| times.percentile(99)).max();
         let wrong = misfits(&raft, farthest);
         outln!("{}", failover(&raft, flushes.percentile(100)));

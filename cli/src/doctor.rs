@@ -390,7 +390,10 @@ mod tests {
                 b"Mode: leader\nSilent leaders: 3\nGrace: 28 s\n",
                 Reply::Serves {
                     mode: "leader".to_owned(),
-                    reason: Some("the cluster was restored: sessions are opened in 28 s, at most".to_owned()),
+                    reason: Some(
+                        "the cluster was restored or lost power: sessions are opened in 28 s, at most"
+                            .to_owned(),
+                    ),
                     silent_leaders: 3,
                 },
             ),

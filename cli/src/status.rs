@@ -87,7 +87,7 @@ impl Status {
 
 fn line(addr: &str, report: Report) -> Line {
     let grace = report.raw["restore_grace_s"].as_u64().filter(|left| *left > 0);
-    let grace = grace.map(|left| format!("restored: sessions in {left} s"));
+    let grace = grace.map(|left| format!("grace: sessions in {left} s"));
     let waits = report.raw["raft"]["waits_for"].as_array().filter(|nodes| !nodes.is_empty());
     let waits = waits.map(|nodes| {
         let nodes: Vec<String> = nodes.iter().map(Value::to_string).collect();
@@ -97,6 +97,7 @@ fn line(addr: &str, report: Report) -> Line {
         (report.raw["disk_hangs"] == true, "disk hangs"),
         (report.raw["commits_stalled"] == true, "no commits"),
         (!report.serving, "not serving"),
+        (report.raw["forgotten"] == true, "lost unflushed locks with the power, not admitted yet"),
     ];
     let trouble = troubles.iter().find(|(is_so, _)| *is_so).map(|(_, text)| (*text).to_owned());
     let trouble = waits.or(trouble).or(grace);
@@ -205,8 +206,9 @@ fn srvr_line(addr: &str, answer: &str) -> Line {
 /// Returns a node's reason for refusing sessions, from its answer to `srvr`.
 pub fn why_no_sessions(srvr: &str) -> Option<String> {
     let value = |key: &str| srvr.lines().find_map(|line| line.strip_prefix(key));
-    let grace = value("Grace: ")
-        .map(|left| format!("the cluster was restored: sessions are opened in {left}, at most"));
+    let grace = value("Grace: ").map(|left| {
+        format!("the cluster was restored or lost power: sessions are opened in {left}, at most")
+    });
     grace.or_else(|| value("Reason: ").map(str::to_owned))
 }
 

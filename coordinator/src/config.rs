@@ -62,7 +62,7 @@ pub struct ClusterConfig {
     pub client: ClientConfig,
     /// Sweeps of containers, and quotas.
     pub znodes: ZnodesConfig,
-    /// Durability of locks.
+    /// Moment of the answers to commands about locks.
     pub locks: LocksConfig,
     /// Retention of the lock history.
     pub history: HistoryConfig,

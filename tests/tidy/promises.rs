@@ -31,7 +31,7 @@ const WORK: &[(&str, &[&str])] = &[
     ("workload/section", &["mutual-exclusion", "fencing-monotonic", "linearizable-verify"]),
     ("workload/operations/locks", &["mutual-exclusion", "fencing-monotonic", "fifo", "no-lost-wakeup"]),
     ("workload/operations/locks", &["no-deadlock", "log-time", "minimum-hold", "questions"]),
-    ("workload/operations/locks", &["unwaited-release"]),
+    ("workload/operations/locks", &["unwaited-release", "forgotten-locks"]),
     ("workload/operations/sessions", &["ephemeral-lifetime", "mutual-exclusion", "reports"]),
     ("workload/operations/upgrades", &["log-time"]),
     ("workload/operations/watching", &["event-before-reply"]),

@@ -226,6 +226,7 @@ fn command(command: &Command, data: Data) -> Value {
             json!({ "op": "fenced", "places": claimed(std::slice::from_ref(claim)), "change": part(change, data) })
         }
         Command::RaiseTokens { above } => json!({ "op": "raiseTokens", "above": above.to_string() }),
+        Command::Restart { grace_ms, .. } => json!({ "op": "restart", "grace_ms": grace_ms }),
     }
 }
 

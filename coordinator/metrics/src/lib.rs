@@ -175,6 +175,8 @@ metrics! {
     disk_short: Gauge,
     /// 1 while the log waits for room on a full disk.
     wal_waits_for_room: Gauge,
+    /// 1 if this node acknowledges commands about locks before their flush, with `acknowledge = "written"`.
+    locks_written: Gauge,
     /// Commands about locks that the log has acknowledged and not flushed, with `acknowledge = "written"`.
     wal_unflushed_commands: Gauge,
     /// 1 while this node has forgotten entries in a loss of power, and no leader has admitted the node.

@@ -176,7 +176,7 @@ pub struct LocksConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AcknowledgeLocks {
-    /// After the flush.
+    /// After the flush at a quorum.
     #[default]
     Flushed,
     /// After the write; the flush follows.

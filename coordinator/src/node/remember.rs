@@ -9,7 +9,7 @@ use rowlock_consensus::peer::{Lane, Request, Response};
 use rowlock_consensus::raft::contradiction::DropState;
 use rowlock_consensus::raft::{Admitter, facts};
 use rowlock_env::time::{self, Instant};
-use rowlock_wal::StorageError;
+use rowlock_wal::{Memory, StorageError};
 
 use super::context::NodeContext;
 
@@ -69,6 +69,9 @@ pub fn dropping(
     Arc::new(move || {
         let (recollection, failed, stop) = (node.recollection.clone(), failed.clone(), stop.clone());
         async move {
+            if recollection.memory() == Memory::Dropped {
+                return;
+            }
             tracing::error!(
                 "the cluster has restarted without entries that this node has applied: this node stops, and drops its \
                  state at the next start"

@@ -99,13 +99,13 @@ mutants! {
     /// Writes no mark after a failed flush.
     FailedFlushUnmarked = "failed-flush-unmarked", by ["mutual-exclusion", "replica-equality", "stops-with-cause"], when "a flush fails, and the leader is cut off";
     /// Acknowledges every entry before its flush.
-    MixedClass = "mixed-class", by ["durable"], when "a majority loses power while znodes are written";
+    MixedClass = "mixed-class", by ["forgotten-locks", "durable"], when "a majority loses power while znodes are written";
     /// Gives out the tokens of forgotten grants again.
-    RestartKeepsTokens = "restart-keeps-tokens", by ["fencing-monotonic", "restored-cluster"], when "a majority loses power while locks are granted";
+    RestartKeepsTokens = "restart-keeps-tokens", by ["forgotten-locks", "fencing-monotonic", "restored-cluster"], when "a majority loses power while locks are granted";
     /// Keeps the sessions of the time before a restart.
-    RestartKeepsSessions = "restart-keeps-sessions", by ["mutual-exclusion", "restored-cluster"], when "a majority loses power while locks are granted";
+    RestartKeepsSessions = "restart-keeps-sessions", by ["forgotten-locks", "mutual-exclusion", "restored-cluster"], when "a majority loses power while locks are granted";
     /// Opens sessions right after a restart.
-    RestartWithoutGrace = "restart-without-grace", by ["mutual-exclusion", "restored-cluster"], when "a majority loses power while locks are held";
+    RestartWithoutGrace = "restart-without-grace", by ["forgotten-locks", "mutual-exclusion", "restored-cluster"], when "a majority loses power while locks are held";
     /// Counts the votes of nodes that have forgotten entries without a restart.
     VotesWithoutRestart = "votes-without-restart", by ["mutual-exclusion", "fencing-monotonic", "replica-equality"], when "a majority loses power";
 

@@ -71,6 +71,8 @@ named! {
     NodeHasForgotten = "node-has-forgotten";
     /// A leader has admitted a node that had forgotten entries.
     ForgetfulAdmitted = "forgetful-admitted";
+    /// A leader sends entries again that a node had acknowledged and has forgotten.
+    ForgottenSentAgain = "forgotten-sent-again";
     /// The log acknowledges entries about locks before their flush.
     AcknowledgedUnflushed = "acknowledged-unflushed";
     /// Voters that have forgotten entries elect a leader, and the cluster restarts.

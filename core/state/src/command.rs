@@ -125,7 +125,7 @@ pub enum Command {
     Restart {
         /// Id for a cluster without an id.
         cluster: ClusterId,
-        /// Shortest grace, milliseconds.
+        /// Shortest grace in milliseconds.
         grace_ms: u32,
     },
     /// A write that takes effect once in its session, however often the write arrives. Repeated arrivals take

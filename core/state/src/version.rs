@@ -134,7 +134,7 @@ pub const COMMIT: &str = match option_env!("ROWLOCK_COMMIT") {
 
 /// Fingerprint of the messages between nodes in the first version. The samples are
 /// `coordinator/raft/consensus/src/peer/testdata/wire.txt`.
-pub const MESSAGES: Layout = Layout(0x2d6d_c91c);
+pub const MESSAGES: Layout = Layout(0xfad3_ef65);
 
 /// Returns release and commit of this build, for people.
 pub fn this_build() -> String {

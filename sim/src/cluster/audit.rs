@@ -13,6 +13,10 @@ const STOP: Duration = Duration::from_secs(30);
 /// Exceeds the time for which a kernel retransmits to a silent machine.
 const LAST_SEGMENTS: Duration = Duration::from_secs(70);
 
+/// Time for a node to serve after the last change of the nodes and links: an election may wait for voters
+/// that remember, and the node may need a snapshot.
+const SERVES_WITHIN: Duration = Duration::from_secs(8);
+
 impl Run {
     /// Checks the state after all clients and nodes are at rest.
     pub(super) fn audit(&self) {
@@ -47,6 +51,17 @@ impl Run {
         self.record.report(&Fact::Settled);
     }
 
+    /// Demands that each node serves that has reached a quorum for long, also during a grace.
+    pub(super) fn demand_service(&self) {
+        let Some(owed) = self.watcher.due(SERVES_WITHIN).filter(|owed| owed.slowdown == 1) else { return };
+        let places = (0..self.nodes.len()).filter(|place| owed.serving.contains(&node_id(*place)));
+        for place in places.filter(|place| !self.statuses.status(*place).serving) {
+            let what =
+                format!("node {} has reached a quorum since {}, and does not serve", place + 1, owed.changed);
+            self.record.break_promise("serves-while-a-quorum-is-connected", what);
+        }
+    }
+
     /// Demands that a node that lost its data votes again if its peers can readmit it.
     fn audit_readmission(&self) {
         let Some(place) = self.membership.votes_again() else { return };
@@ -61,9 +76,22 @@ impl Run {
 
     /// Reports a broken promise unless `is_met` or the script may have destroyed a majority for good.
     fn demand(&self, is_met: bool, what: impl FnOnce() -> String) {
-        if !is_met && !self.script.is_over_budget() {
+        if !is_met && !self.script.is_over_budget() && !self.has_lost_its_majority() {
             self.record.break_promise("liveness", what());
         }
+    }
+
+    /// Returns whether too few voters are left, since the cluster has left the state of one behind and others
+    /// died for good before they gave that one a new state.
+    fn has_lost_its_majority(&self) -> bool {
+        let voters = self.membership.of_part(Part::Voter);
+        let is_whole = |place: &usize| {
+            self.statuses.processes()[*place] == Process::Up && !self.statuses.is_left_behind(*place)
+        };
+        let in_use = self.membership.in_use();
+        let left =
+            in_use.iter().filter(|place| voters.contains(&node_id(**place)) && is_whole(place)).count();
+        in_use.iter().any(|place| self.statuses.is_left_behind(*place)) && left <= voters.len() / 2
     }
 
     /// Demands that a node knows exactly the members that the operator has requested.

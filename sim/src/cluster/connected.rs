@@ -20,7 +20,7 @@ use crate::history::client::ClientId;
 use crate::history::{Connected, Fact, Quorum, Served};
 
 /// Time for a connected quorum to serve, before probes ask for service.
-const WITHIN: Duration = Duration::from_secs(5);
+pub(super) const PROBED_AFTER: Duration = Duration::from_secs(5);
 /// Slowdown at which a flush, at most 0.3 ms on a usual disk, takes a second.
 const SLOWEST_PACE: u32 = 3_300;
 
@@ -242,10 +242,10 @@ impl Watcher {
         Watcher { autopilot, is_free, ..self }
     }
 
-    /// Returns the service of quick disks that has been owed for longer than the bound.
-    pub(super) fn due(&self) -> Option<Arc<Connected>> {
+    /// Returns the service of quick disks that has been owed for longer than `within`.
+    pub(super) fn due(&self, within: Duration) -> Option<Arc<Connected>> {
         let is_due =
-            |it: &Arc<Connected>| it.is_settled && it.disk_pace == 1 && self.sim.now() > it.changed + WITHIN;
+            |it: &Arc<Connected>| it.is_settled && it.disk_pace == 1 && self.sim.now() > it.changed + within;
         self.owed.clone().filter(is_due)
     }
 
@@ -270,7 +270,9 @@ impl Watcher {
         let up: BTreeSet<usize> = in_use.into_iter().filter(|place| runs(self.nodes[*place])).collect();
         let works = |place: &usize| {
             let is_spoilt = self.membership.has_forgotten(*place) || self.membership.is_damaged(*place);
-            !is_spoilt && self.sim.disk(self.nodes[*place]).is_at_most(SLOWEST_PACE)
+            !is_spoilt
+                && !self.statuses.is_left_behind(*place)
+                && self.sim.disk(self.nodes[*place]).is_at_most(SLOWEST_PACE)
         };
         let network = self.sim.network();
         let pairs = |holds: &dyn Fn(HostId, HostId) -> bool| -> Pairs {

@@ -51,7 +51,7 @@ pub fn config(
     config.learner = own.learner;
     config.nodes = members;
     config.client.super_digest = Some(SUPER_DIGEST.to_owned());
-    config.session = SessionConfig { min_timeout_ms: 1_000, max_timeout_ms: MAX_TIMEOUT_MS };
+    config.session = SessionConfig { min_timeout_ms: 1_000, max_timeout_ms: shape.max_timeout_ms };
     config.raft = RaftConfig {
         snapshot_every: shape.snapshot_every,
         keep_logs: shape.keep_logs,
@@ -116,7 +116,7 @@ pub async fn process(
         tokio::select! {
             biased;
             // A person or a supervisor starts the node again.
-            NodeError::LeftBehind = node.stopped() => break Process::Restarting,
+            NodeError::LeftBehind = node.stopped() => break Process::LeftBehind,
             error = node.stopped() => {
                 let differs = matches!(error, NodeError::Differs(_));
                 break Process::Failed { why: error.to_string(), differs };

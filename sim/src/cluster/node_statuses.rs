@@ -24,6 +24,8 @@ pub enum Process {
     Stopped,
     /// Stopped in order, to start again.
     Restarting,
+    /// Stopped because the cluster has left its state behind, to start again without the state.
+    LeftBehind,
 }
 
 /// Operator's request to a running node.
@@ -48,6 +50,8 @@ struct Entry {
     status: Status,
     /// The node runs the new release, for good.
     is_upgraded: bool,
+    /// The cluster has left the node's state behind, and the node does not serve again yet.
+    is_left_behind: bool,
     orders: Option<UnboundedSender<Order>>,
 }
 
@@ -58,8 +62,13 @@ pub struct NodeStatuses(Arc<Mutex<Vec<Entry>>>);
 impl NodeStatuses {
     /// Creates entries for `nodes` nodes, all down.
     pub fn new(nodes: usize) -> Self {
-        let entry =
-            |_| Entry { process: Process::Down, status: Status::default(), is_upgraded: false, orders: None };
+        let entry = |_| Entry {
+            process: Process::Down,
+            status: Status::default(),
+            is_upgraded: false,
+            is_left_behind: false,
+            orders: None,
+        };
         NodeStatuses(Arc::new(Mutex::new((0..nodes).map(entry).collect())))
     }
 
@@ -67,8 +76,11 @@ impl NodeStatuses {
     pub(super) fn begin(&self, place: usize) -> UnboundedReceiver<Order> {
         let (orders, obeyed) = mpsc::unbounded_channel();
         let (process, status, is_upgraded) = (Process::Up, Status::default(), false);
-        let entry = Entry { process, status, is_upgraded, orders: Some(orders) };
-        let former = std::mem::replace(&mut self.0.lock()[place], entry);
+        let mut entries = self.0.lock();
+        let is_left_behind = entries[place].is_left_behind;
+        let entry = Entry { process, status, is_upgraded, is_left_behind, orders: Some(orders) };
+        let former = std::mem::replace(&mut entries[place], entry);
+        drop(entries);
         drop(former);
         obeyed
     }
@@ -84,11 +96,20 @@ impl NodeStatuses {
     }
 
     pub(super) fn publish(&self, place: usize, status: Status) {
-        self.0.lock()[place].status = status;
+        let entry = &mut self.0.lock()[place];
+        entry.is_left_behind &= !status.serving;
+        entry.status = status;
+    }
+
+    /// Returns whether the node has dropped a state that the cluster has left behind, and has no other state
+    /// yet.
+    pub fn is_left_behind(&self, place: usize) -> bool {
+        self.0.lock()[place].is_left_behind
     }
 
     pub(super) fn end(&self, place: usize, process: Process) {
         let mut entries = self.0.lock();
+        entries[place].is_left_behind |= process == Process::LeftBehind;
         entries[place].process = process;
         entries[place].status = Status::default();
     }

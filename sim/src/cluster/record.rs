@@ -268,7 +268,8 @@ impl Record {
             let mut inner = self.inner.lock();
             inner.compare();
             let new = inner.reference.begin_anew(machine, beginning);
-            (inner.applied.clear(), inner.told.clear());
+            inner.applied.clear();
+            inner.told.clear();
             inner.restart = None;
             inner.observe(&new)
         };

@@ -15,7 +15,7 @@ use rowlock_world::time::{HostId, Nanos};
 use rowlock_world::trace::{Happening, What};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::connected::Watcher;
+use super::connected::{PROBED_AFTER, Watcher};
 use super::flood;
 use super::injector::{Birth, FaultTargets, Injector};
 use super::membership::{Membership, Part};
@@ -183,7 +183,7 @@ pub(super) struct Run {
     jobs: Option<UnboundedReceiver<Job>>,
     pub(super) record: Record,
     pub(super) injector: Injector,
-    watcher: Watcher,
+    pub(super) watcher: Watcher,
     /// Probes during faults, in scenarios that send probes.
     probes: Option<Probes>,
     closing: watch::Sender<bool>,
@@ -202,7 +202,8 @@ impl Run {
             .map(|place| sim.add_host(&format!("node{}", place + 1), "node", node::address(place)))
             .collect();
         let membership = Membership::new(&shape, SPARES);
-        let theme = Theme::of(&mut rng, membership.clone()).with_tokens(shape.asks_tokens);
+        let theme = Theme::of(&mut rng, membership.clone()).with_only_locks(shape.has_only_locks);
+        let theme = theme.with_tokens(shape.asks_tokens);
         let clients: Vec<HostId> = (0..CLIENTS)
             .map(|n| sim.add_host(&format!("client{}", n + 1), "client", client_address(ClientId(n))))
             .collect();
@@ -210,8 +211,7 @@ impl Run {
         let load_ends = Nanos::from_millis(plan.seconds * 1_000);
         let made = || plan.scenario.script(plan.seed, plan.seconds, &shape, clients.len());
         let script = plan.script.clone().unwrap_or_else(made);
-        let autopilot = shape.autopilot.filter(|_| !script.is_reborn());
-        let shape = Shape { autopilot, ..shape };
+        let shape = Shape { autopilot: shape.autopilot.filter(|_| !script.is_reborn()), ..shape };
         let loses_sessions = script.is_reborn() || shape.flush_within_ms.is_some();
         let profiles = profiles(&mut rng, &theme, &clients, loses_sessions);
         let record = Record::new(sim.clone(), theme.locks().clone(), terms(&script, &shape));
@@ -231,9 +231,9 @@ impl Run {
         let injector = Injector::new(sim.clone(), targets, &script);
         let hosts = (nodes.clone(), clients.clone());
         let watcher = Watcher::new(sim.clone(), hosts, statuses.clone(), membership.clone(), queue.clone());
-        let watcher = watcher.of(autopilot, !owes_service(&script, &shape));
+        let watcher = watcher.of(shape.autopilot, !owes_service(&script));
         let probes = || Probes::new(sim.clone(), operator, record.clone(), membership.clone());
-        let probes = plan.scenario.sends_probes().then(probes);
+        let probes = (plan.scenario.sends_probes() && shape.flush_within_ms.is_none()).then(probes);
         let releases = Releases::of_run(plan.seed, plan.seconds, loses_sessions);
         let (clients_live, jobs, rare_since) = (vec![false; clients.len()], Some(jobs), Vec::new());
         Run {
@@ -330,9 +330,10 @@ impl Run {
             self.record_rare_branches();
             if self.sim.now() >= tick {
                 self.record.report(&Fact::Passed { at: self.sim.now() });
-                if let (Some(probes), Some(owed)) = (&mut self.probes, self.watcher.due()) {
+                if let (Some(probes), Some(owed)) = (&mut self.probes, self.watcher.due(PROBED_AFTER)) {
                     probes.send(&owed);
                 }
+                self.demand_service();
                 tick = self.sim.now() + TICK;
             }
             if self.sim.now() >= until || done() {
@@ -385,12 +386,14 @@ impl Run {
                     self.record.node(node_id(place), NodeFact::Ended { how: Down::Stopped });
                     self.sim.stop(self.nodes[place])?;
                 }
-                Process::Restarting if is_up => {
+                Process::Restarting | Process::LeftBehind if is_up => {
                     self.statuses.end(place, Process::Down);
                     self.record.node(node_id(place), NodeFact::Ended { how: Down::Stopped });
                     self.injector.clear_away(place)?;
                 }
-                Process::Up | Process::Restarting | Process::Failed { .. } if !is_up => {
+                Process::Up | Process::Restarting | Process::LeftBehind | Process::Failed { .. }
+                    if !is_up =>
+                {
                     self.statuses.end(place, Process::Down);
                     let how = if lost_power { Down::PowerLost } else { Down::Killed };
                     self.record.node(node_id(place), NodeFact::Ended { how });
@@ -434,6 +437,7 @@ impl Run {
         known.sort_unstable();
         let mut config = node::config(&self.shape, place, &known, |place| self.membership.is_founder(place));
         config.peer_addr = self.membership.peer_addr(place);
+        self.shape.choose_mode(&mut config.locks, self.sim.now(), place);
         for (member, place) in config.nodes.iter_mut().zip(&known) {
             member.peer_addr = self.membership.peer_addr(*place);
         }

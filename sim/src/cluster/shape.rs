@@ -1,8 +1,11 @@
 //! Number of nodes of a run, their log settings, and the choices that the seed enables in the code.
 
+use rowlock_coordinator::config::LocksConfig;
 use rowlock_env::choice::Choice;
 use rowlock_world::rng::Rng;
+use rowlock_world::time::Nanos;
 
+use super::node::MAX_TIMEOUT_MS;
 use super::scenario::Scenario;
 
 /// Changes of members that the leader makes without a request.
@@ -42,6 +45,12 @@ pub struct Shape {
     /// Milliseconds until the flush of entries about locks, if nodes acknowledge the entries before the
     /// flush.
     pub flush_within_ms: Option<u64>,
+    /// Longest session timeout that nodes grant, which is the grace after a restart, too.
+    pub max_timeout_ms: u32,
+    /// Clients use only locks.
+    pub has_only_locks: bool,
+    /// Nodes change between the two modes of acknowledgement at their starts.
+    pub changes_mode: bool,
 }
 
 impl Default for Shape {
@@ -60,6 +69,9 @@ impl Default for Shape {
             backup_every_ms: None,
             autopilot: None,
             flush_within_ms: None,
+            max_timeout_ms: MAX_TIMEOUT_MS,
+            has_only_locks: false,
+            changes_mode: false,
         }
     }
 }
@@ -81,15 +93,27 @@ const AUTOPILOT_STREAM: u64 = 0x6175_746f_7069_6c00;
 const AUTOPILOT_PERCENT: usize = 20;
 /// XORed into the seed of the decision about the flush.
 const FLUSH_STREAM: u64 = 0x666c_7573_6800_0000;
+const WRITTEN_PERCENT: usize = 20;
+/// Time after which nodes that change their mode start in the other mode.
+const MODE_NANOS: u64 = 7_000_000_000;
+const CHANGES_MODE_PERCENT: usize = 25;
+const BLACKOUT_TIMEOUT_MS: u32 = 2_500;
+const ONLY_LOCKS_PERCENT: usize = 50;
 
 impl Shape {
     pub fn of_run(seed: u64, scenario: Scenario) -> Self {
         let mut rng = Rng::new(seed ^ 0x7368_6170_6573);
         let shape = Self::of(&mut rng);
+        let mut flush = Rng::new(seed ^ FLUSH_STREAM);
+        let flush_within_ms = Some(flush.pick(&[20, 100, 2_000]));
+        let changes_mode = flush.chance(CHANGES_MODE_PERCENT);
+        let written = Shape { flush_within_ms, changes_mode, ..shape };
         if scenario == Scenario::Blackouts {
-            let flush_within_ms = Some(Rng::new(seed ^ FLUSH_STREAM).pick(&[20, 100, 2_000]));
-            return Shape { flush_within_ms, ..shape };
+            // Most of the run is beside a grace.
+            let has_only_locks = flush.chance(ONLY_LOCKS_PERCENT);
+            return Shape { max_timeout_ms: BLACKOUT_TIMEOUT_MS, has_only_locks, ..written };
         }
+        let shape = if scenario == Scenario::All && flush.chance(WRITTEN_PERCENT) { written } else { shape };
         if scenario != Scenario::Cuts {
             let is_piloted =
                 scenario == Scenario::All && Rng::new(seed ^ AUTOPILOT_STREAM).chance(AUTOPILOT_PERCENT);
@@ -102,6 +126,13 @@ impl Shape {
         // Larger clusters have most shapes of cuts that leave a quorum.
         let voters = rng.pick(&[3, 5, 7]);
         Shape { voters, learners: usize::from(rng.chance(20)), ..shape }
+    }
+
+    /// Makes a node that starts now flush each entry first, at times, if nodes change their mode.
+    pub(super) fn choose_mode(&self, locks: &mut LocksConfig, now: Nanos, place: usize) {
+        if self.changes_mode && (now.0 / MODE_NANOS + place as u64).is_multiple_of(2) {
+            *locks = LocksConfig::default();
+        }
     }
 
     /// Draws a shape, mostly with three nodes as in production. Logs are short, so that lagging nodes need
@@ -143,6 +174,9 @@ impl Shape {
             backup_every_ms,
             autopilot: None,
             flush_within_ms: None,
+            max_timeout_ms: MAX_TIMEOUT_MS,
+            has_only_locks: false,
+            changes_mode: false,
         }
     }
 

@@ -40,8 +40,8 @@ pub(super) fn terms(script: &Script, shape: &Shape) -> Terms {
 
 /// Returns whether a connected quorum must serve. A script over budget may destroy a majority for good, and a
 /// new cluster opens no session before the clients of the old cluster have given up.
-pub(super) fn owes_service(script: &Script, shape: &Shape) -> bool {
-    !script.is_over_budget() && !script.is_reborn() && shape.flush_within_ms.is_none()
+pub(super) fn owes_service(script: &Script) -> bool {
+    !script.is_over_budget() && !script.is_reborn()
 }
 
 /// Time by which a cluster has come up.

@@ -1,6 +1,7 @@
 //! Facts about the plain znodes of the workloads: the log's answer to a write, in the clients' terms, and a
 //! znode's state after a change.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rowlock_proto::Request;
@@ -10,9 +11,9 @@ use rowlock_proto::request::{Create, Op as LogOp, SetData};
 use rowlock_proto::response::OpResult;
 use rowlock_proto::response::Response;
 use rowlock_proto::{CreateMode, ErrorCode, Stat, Zxid};
-use rowlock_state::Machine;
 use rowlock_state::command::{Command, Proposal};
 use rowlock_state::outcome::{Applied, ChangeKind};
+use rowlock_state::{Lifetime, Machine};
 
 use crate::history::Fact;
 use crate::history::access::{CLOSED, RULES, is_closed};
@@ -142,6 +143,17 @@ pub(super) fn all(machine: &Machine) -> Vec<Fact> {
         }
     }
     facts
+}
+
+/// Returns the containers and TTL znodes.
+pub(super) fn wild(machine: &Machine) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    machine.each_znode(|path, znode| {
+        if matches!(znode.lifetime, Lifetime::Container | Lifetime::Ttl(_)) && is_told(path) {
+            found.insert(path.to_owned());
+        }
+    });
+    found
 }
 
 /// Returns the facts about a change of a znode: its own, and its parent's for a created or deleted child.

@@ -74,7 +74,8 @@ impl Reference {
         begins_with.push(data::rules(&self.machine, self.machine.last_zxid()));
         begins_with.push(self.shown());
         let floor = self.machine.last_zxid();
-        Fact::NewLife(Arc::new(NewLife { beginning, floor, begins_with }))
+        let wild = data::wild(&self.machine);
+        Fact::NewLife(Arc::new(NewLife { beginning, floor, wild, begins_with }))
     }
 
     /// Continues after a restart with the state behind the entry. Backups may have former states.

@@ -234,7 +234,7 @@ impl Mix {
     /// with cuts and kills in between.
     pub fn blackouts() -> Self {
         let odds =
-            Odds { all_nodes: 25, killed_client: 0, paused_client: 0, back_at_once: 30, ..Odds::USUAL };
+            Odds { all_nodes: 15, killed_client: 0, paused_client: 0, back_at_once: 30, ..Odds::USUAL };
         let odds = Odds { in_election: 50, long_stops: 30, forgets: 60, ..odds };
         let mix = Mix::only(&[
             Kind::PowerLoss,
@@ -246,7 +246,7 @@ impl Mix {
             Kind::SyncFailure,
             Kind::Transfer,
         ]);
-        Mix { odds, ..mix }.at_pace(Pace::PerMinute(30))
+        Mix { odds, ..mix }.at_pace(Pace::PerMinute(14))
     }
 
     /// Returns a mix in which clients lose their connections, pause, and die, again and again; nodes only

@@ -129,6 +129,8 @@ pub struct NewLife {
     pub beginning: Position,
     /// Last zxid of the state.
     pub floor: Zxid,
+    /// Containers and TTL znodes: the cluster may delete such a znode at any time.
+    pub wild: BTreeSet<String>,
     /// State at the beginning, as facts about the log.
     pub begins_with: Vec<Fact>,
 }

@@ -71,6 +71,7 @@ fn terms(words: &Words<'_>) -> Terms {
         ),
         swept_within: None,
         removes_down_to: words.option("removes-to").map(parse),
+        forgets: words.option("forgets") == Some("yes"),
     }
 }
 

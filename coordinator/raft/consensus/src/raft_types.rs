@@ -179,6 +179,8 @@ pub enum RaftResponse {
     AppendQuiet(AppendResponse),
     /// Answer to `PreVote` by a node that has forgotten entries: the node would vote only for a restart.
     ForgetfulVote(VoteResponse),
+    /// Answer to `Append` by a node that has forgotten entries, and lacks some that the node acknowledged.
+    ForgetfulAppend(AppendResponse),
 }
 
 /// Presence of clients on a follower.
@@ -195,13 +197,15 @@ impl RaftResponse {
     pub fn term(&self) -> u64 {
         match self {
             RaftResponse::Append(AppendResponse::HigherVote(vote))
-            | RaftResponse::AppendQuiet(AppendResponse::HigherVote(vote)) => vote.leader_id.term,
+            | RaftResponse::AppendQuiet(AppendResponse::HigherVote(vote))
+            | RaftResponse::ForgetfulAppend(AppendResponse::HigherVote(vote)) => vote.leader_id.term,
             RaftResponse::Vote(response) | RaftResponse::ForgetfulVote(response) => {
                 response.vote.leader_id.term.max(response.last_log_id.map_or(0, |id| id.leader_id.term))
             }
             RaftResponse::SnapshotInstalled(response) => response.vote.leader_id.term,
             RaftResponse::Append(_)
             | RaftResponse::AppendQuiet(_)
+            | RaftResponse::ForgetfulAppend(_)
             | RaftResponse::TransferLeader(_)
             | RaftResponse::SnapshotProceed
             | RaftResponse::Failed(_) => 0,
@@ -214,7 +218,9 @@ impl RaftResponse {
     /// The response answers another request.
     pub fn into_append(self) -> Result<(AppendResponse, ClientPresence), RaftResponse> {
         match self {
-            RaftResponse::Append(response) => Ok((response, ClientPresence::Present)),
+            RaftResponse::Append(response) | RaftResponse::ForgetfulAppend(response) => {
+                Ok((response, ClientPresence::Present))
+            }
             RaftResponse::AppendQuiet(response) => Ok((response, ClientPresence::Absent)),
             other => Err(other),
         }

@@ -131,7 +131,7 @@ pub enum Refusal {
     #[error("{0}; retry later or at another node")]
     Full(&'static str),
     /// Longest time in seconds until new sessions are accepted.
-    #[error("the cluster was restored: retry in {0} s, when clients of the former cluster have given up")]
+    #[error("the cluster was restored or lost power: retry in {0} s, when all former clients have given up")]
     Restored(u64),
     #[error("this node is not in contact with a quorum; retry later or at another node")]
     NotServing,

@@ -90,8 +90,14 @@ fn checks(status: &Status, metrics: &Metrics) -> Vec<Check> {
     ];
     let grace = metrics.restore_grace_seconds.get();
     if grace > 0 {
-        let found = format!("the cluster was restored: sessions are opened in {grace} s, at most");
+        let found =
+            format!("the cluster was restored or lost power: sessions are opened in {grace} s, at most");
         checks.push(Check { name: "sessions", passed: false, found });
+    }
+    if metrics.forgotten.get() == 1 {
+        let found = "this node lost unflushed entries about locks with the power: it votes for no usual leader \
+                     before a leader has sent it all entries";
+        checks.push(Check { name: "remembers", passed: true, found: found.to_owned() });
     }
     if !status.waits_for.is_empty() {
         let nodes: Vec<String> = status.waits_for.iter().map(NodeId::to_string).collect();

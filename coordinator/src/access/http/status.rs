@@ -99,6 +99,7 @@ pub(super) async fn status(State(context): State<HttpContext>) -> Json<Value> {
         "serving": raft.serving,
         "disk_hangs": context.metrics.disk_hangs.get() == 1,
         "not_serving": raft.not_serving.map(NotServing::text),
+        "forgotten": context.metrics.forgotten.get() == 1,
         "restore_grace_s": context.metrics.restore_grace_seconds.get(),
         "commits_stalled": context.metrics.commits_stalled.get() == 1,
         "raft": {
@@ -154,13 +155,15 @@ fn members(context: &HttpContext, here: &Status) -> (Value, Value) {
     (list(&replicated, "index"), silent.map_or(Value::Null, |all: Vec<_>| list(&all, "for_ms")))
 }
 
-/// Returns held and queued positions, and since the start the grants and the cumulative counts of waits per
-/// bound and in total.
+/// Returns the durability of locks, held and queued positions, and since the start the grants and the
+/// cumulative counts of waits per bound and in total.
 fn locks(metrics: &Metrics) -> Value {
     let View { cumulative, count, .. } = metrics.lock_wait_seconds.view();
     let (bounds, mut waits): (Vec<u64>, Vec<u64>) = cumulative.into_iter().unzip();
     waits.push(count);
     json!({
+        "acknowledge": if metrics.locks_written.get() == 1 { "written" } else { "flushed" },
+        "unflushed": metrics.wal_unflushed_commands.get(),
         "held": metrics.locks_held.get(),
         "waiting": metrics.lock_waiters.get(),
         "grants": metrics.lock_grants_total.get(),

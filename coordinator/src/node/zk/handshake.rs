@@ -119,7 +119,7 @@ impl Handshake<'_> {
                 Err(Refused { end: EndReason::BadSession(request.session_id), reply })
             }
             (Err(ErrorCode::ThrottledOp), _) => {
-                Err(EndReason::NoNewSession("the cluster was restored a moment ago").into())
+                Err(EndReason::NoNewSession("the cluster was restored or lost power a moment ago").into())
             }
             // The client has reconnected by another connection since this request.
             (Err(ErrorCode::SessionMoved), _) => Err(EndReason::Told(CloseReason::SessionMoved).into()),

@@ -209,7 +209,7 @@ impl NewSessions {
         let share = Share(limits.sessions_share);
         let verdict = room(share, limits.sessions, (all, own), opener).and_then(|()| {
             if decides!("new-session-is-in-grace", is_in_grace) {
-                Err("the cluster was restored a moment ago: clients of the old one may still believe that they hold locks")
+                Err("the cluster was restored or lost power a moment ago: former clients may still believe that they hold locks")
             } else if opener == Opener::Operator {
                 // A forced release frees memory.
                 Ok(())

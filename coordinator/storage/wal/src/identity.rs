@@ -17,6 +17,10 @@ use rowlock_state::{ClusterVersion, Layout};
 
 use super::error::StorageError;
 
+/// Folder of the log's segments in the data folder.
+pub const WAL_DIR: &str = "wal";
+/// Folder of the newest snapshot in the data folder.
+pub const SNAPSHOT_DIR: &str = "snapshots";
 const FILE: &str = "identity";
 /// Version of the folder's layout, since release 0.2.0. Segments and snapshots have their own versions.
 pub const LAYOUT_VERSION: u32 = 2;
@@ -105,7 +109,7 @@ pub fn claim(dir: &Dir, identity: &Identity) -> Result<Claim, StorageError> {
     if !dir.exists(FILE) {
         let names = dir.list().map_err(StorageError::io("listing", &path))?;
         // The lock file and an interrupted first `write_atomic` are no content.
-        if names.iter().any(|name| name == super::WAL_DIR || name == super::SNAPSHOT_DIR) {
+        if names.iter().any(|name| name == WAL_DIR || name == SNAPSHOT_DIR) {
             return Err(StorageError::NoIdentity { path, why: "there is no such file".to_owned() });
         }
         let (incarnation, state) = (new_incarnation(), FolderState::Unknown);
@@ -406,7 +410,7 @@ pub(crate) mod tests {
     fn a_damaged_or_lost_identity_is_not_rewritten() {
         let temp = tempfile::tempdir().expect("a temporary folder");
         let dir = Dir::open(temp.path()).expect("opens");
-        dir.sub(crate::WAL_DIR).expect("creates");
+        dir.sub(WAL_DIR).expect("creates");
         assert!(matches!(claim(&dir, &identity("prod", 1)), Err(StorageError::NoIdentity { .. })));
         dir.write_atomic(FILE, b"Rowlock data folder, layout 2\nnode 1\n").expect("writes");
         assert!(matches!(claim(&dir, &identity("prod", 1)), Err(StorageError::NoIdentity { .. })));

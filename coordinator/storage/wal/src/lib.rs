@@ -53,6 +53,7 @@ pub mod log;
 pub mod memlog;
 pub mod offline;
 mod open;
+mod recovery_report;
 mod reserve;
 pub mod run_mark;
 pub mod snapshot;
@@ -66,15 +67,14 @@ pub use entry::{Entry, LeaderId, LogId, Membership, Payload, SnapshotMeta, Store
 pub use error::{DiskFailure, StorageError, is_of_the_disk};
 pub use folder::{Folder, NotRecorded};
 pub use identity::{FolderState, Identity};
+pub use log::batch::{Callback, Done};
 pub use log::record::Checkpoint;
-pub use log::worker::{Callback, Done, Log, OnFatal};
+pub use log::worker::{Log, OnFatal};
 pub use open::{
-    Acknowledge, Begun, Opened, RecoveryReport, SEGMENT_BYTES, Stopped, Storage, begin_all, begin_with_state,
-    check_release, verify,
+    Acknowledge, Begun, Opened, SEGMENT_BYTES, Stopped, Storage, begin_all, begin_with_state, check_release,
+    verify,
 };
+pub use recovery_report::RecoveryReport;
 pub use reserve::Reserve;
 pub use run_mark::{Memory, RunMark};
 pub use snapshot::{Incoming, SnapshotFile, SnapshotStore};
-
-const WAL_DIR: &str = "wal";
-const SNAPSHOT_DIR: &str = "snapshots";

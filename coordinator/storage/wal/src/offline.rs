@@ -15,9 +15,9 @@ use std::path::Path;
 use rowlock_env::disk::Dir;
 use rowlock_proto::ClusterId;
 
-use super::SNAPSHOT_DIR;
 use super::error::StorageError;
 use super::identity::{self, Identity};
+use super::identity::{SNAPSHOT_DIR, WAL_DIR};
 use super::log::record::{self, FRAME_ALIGN, Record, SegmentKey};
 use super::log::recover::read_whole;
 use super::log::segment::{FIRST_RECORD_AT, FileKind, SegmentHeader, SegmentSeq, file_kind};
@@ -71,7 +71,7 @@ pub enum DumpItem<'a> {
 /// # Errors
 /// The folder cannot be listed, or `visit` fails.
 pub fn dump(path: &Path, mut visit: impl FnMut(DumpItem<'_>) -> io::Result<()>) -> io::Result<()> {
-    let dir = Dir::open(&path.join(crate::WAL_DIR))?;
+    let dir = Dir::open(&path.join(WAL_DIR))?;
     let mut seqs: Vec<SegmentSeq> = Vec::new();
     for name in dir.list()? {
         if let FileKind::Segment(seq) = file_kind(&name) {
@@ -241,7 +241,7 @@ mod tests {
     #[expect(clippy::disallowed_methods, reason = "the test makes files behind env's back")]
     fn a_pipe_and_a_segment_without_end_are_damage() {
         let folder = tempfile::tempdir().unwrap();
-        let log = folder.path().join(crate::WAL_DIR);
+        let log = folder.path().join(WAL_DIR);
         std::fs::create_dir(&log).unwrap();
         let file = |seq| log.join(SegmentSeq(seq).file_name());
         std::fs::File::create(file(1)).unwrap().set_len(1 << 40).unwrap();

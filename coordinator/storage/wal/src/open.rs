@@ -18,17 +18,17 @@ use rowlock_state::version::Versions;
 use super::entry::{LeaderId, LogId, Membership, SnapshotMeta, StoredMembership, Vote};
 use super::error::StorageError;
 use super::folder::Folder;
-use super::identity::{self, Claim, FolderState, Identity, LogState};
+use super::identity::{self, Claim, FolderState, Identity, LogState, SNAPSHOT_DIR, WAL_DIR};
 use super::log::batch::Early;
 use super::log::record::Record;
 use super::log::recover::{self, Recovered};
 use super::log::worker::{self as wal_worker, Log, OnFatal};
 use super::log::writer::{Writer, into_storage_error};
 use super::memlog::MemLog;
+use super::recovery_report::RecoveryReport;
 use super::reserve::Reserve;
 use super::run_mark::RunMark;
 use super::snapshot::{SnapshotFile, SnapshotStore};
-use super::{SNAPSHOT_DIR, WAL_DIR};
 
 /// File with the lock of the running process.
 const LOCK: &str = "LOCK";
@@ -59,28 +59,6 @@ pub struct Opened {
     /// Whether the node has lost acknowledged entries.
     pub mark: Arc<RunMark>,
     pub report: RecoveryReport,
-}
-
-/// Contents of a data folder at its opening.
-#[derive(Clone, Debug, Default)]
-pub struct RecoveryReport {
-    pub segments: usize,
-    pub records: u64,
-    /// True if recovery cut an unfinished write off the log.
-    pub torn: bool,
-    /// True if other users had rights on the folder; the opener has removed these rights.
-    pub exposed: bool,
-    pub vote: Option<Vote>,
-    pub committed: Option<LogId>,
-    /// Position before the log's first entry.
-    pub purged: Option<LogId>,
-    pub last: Option<LogId>,
-    pub snapshot: Option<LogId>,
-    /// Unusable snapshot files, renamed; an older snapshot or the log replaces them.
-    pub damaged_snapshots: Vec<String>,
-    /// Cut position, if the log's end conflicted with a newer snapshot. The inner `None` is an empty rest.
-    pub cut_behind: Option<Option<LogId>>,
-    pub took: Duration,
 }
 
 impl Storage {
@@ -189,7 +167,7 @@ pub fn verify(path: &Path) -> Result<Stopped, StorageError> {
     let found = find_log(&open(WAL_DIR)?, &identity, claim.log)?;
     let (snapshot, damaged) =
         SnapshotStore::inspect(&open(SNAPSHOT_DIR)?, &identity, found.log.checkpoint().purged)?;
-    let mut report = report(&found);
+    let mut report = RecoveryReport::of(&found);
     report.snapshot = snapshot.as_ref().and_then(|snapshot| snapshot.meta().last_log_id);
     report.damaged_snapshots = damaged;
     report.took = begun.elapsed();
@@ -240,11 +218,7 @@ fn read(
     let reserve = Reserve::of(dir.clone()).or_room_for(segment_bytes);
     let mut claim = identity::claim(&dir, &identity)?;
     let mark = RunMark::read(dir.clone(), acknowledge != Acknowledge::Flushed)?;
-    let vote_of_log = |claim: &Claim| {
-        let wal = dir.sub(WAL_DIR).map_err(StorageError::io("opening", &path))?;
-        Ok(find_log(&wal, &identity, claim.log)?.log.checkpoint().vote)
-    };
-    let kept_vote = mark.drop_state(&identity, &mut claim, vote_of_log)?;
+    let kept_vote = mark.drop_state(&identity, &mut claim, |claim| vote_of_log(&dir, &identity, claim))?;
     let wal = dir.sub(WAL_DIR).map_err(StorageError::io("creating the log's folder in", &path))?;
     let snapshots =
         dir.sub(SNAPSHOT_DIR).map_err(StorageError::io("creating the snapshots' folder in", &path))?;
@@ -262,34 +236,16 @@ fn read(
     if decides!("log-is-new", claim.log == LogState::New) {
         identity::write(&dir, &identity, &Claim { log: LogState::Begun, ..claim.clone() })?;
     }
-    let mut report = report(&found);
+    let mut report = RecoveryReport::of(&found);
     let mut log = found.log;
     if let Some(vote) = kept_vote {
         if let Some(vote) = vote {
-            writer.write(&[Record::Vote(vote)]).map_err(into_storage_error)?;
-            log.set_vote(vote);
-            report.vote = Some(vote);
+            keep_vote(vote, (&mut log, &mut writer), &mut report)?;
         }
         mark.dropped()?;
     }
     mark.begin()?;
-    if let Some(snapshot) = snapshots.current()
-        && let Some(covered) = snapshot.meta().last_log_id
-        && let Some(end) = conflict(&log, covered)
-        && snapshot.state().is_ok()
-    {
-        // A node was killed between installing a snapshot and cutting its conflicting log. An undecodable
-        // snapshot gives way to this log instead.
-        let records = [Record::Truncate(end), Record::Purge(covered)];
-        writer.write(&records).map_err(into_storage_error)?;
-        for record in records {
-            log.replay(record).expect("Invariant: neither is an entry");
-        }
-        report.cut_behind = Some(end);
-        report.last = log.checkpoint().last;
-        report.purged = log.checkpoint().purged;
-        assert_eq!(report.last, Some(covered), "a log that was cut off ends with the snapshot");
-    }
+    cut_behind_snapshot((&mut log, &mut writer), &snapshots, &mut report)?;
     assert_eq!(writer.checkpoint().last, log.checkpoint().last, "memory and disk end alike");
     assert_eq!(writer.checkpoint().vote, log.checkpoint().vote, "memory and disk know the same vote");
     assert_eq!(writer.checkpoint().purged, log.checkpoint().purged, "memory and disk begin alike");
@@ -309,6 +265,50 @@ fn read(
     Ok(Ready { writer, lock, log, snapshots, folder, reserve, mark, report })
 }
 
+/// Returns the vote of a log that is about to be removed.
+fn vote_of_log(dir: &Dir, identity: &Identity, claim: &Claim) -> Result<Option<Vote>, StorageError> {
+    let wal = dir.sub(WAL_DIR).map_err(StorageError::io("opening", dir.path()))?;
+    Ok(find_log(&wal, identity, claim.log)?.log.checkpoint().vote)
+}
+
+/// Writes the vote of a removed log to the new log.
+fn keep_vote(
+    vote: Vote,
+    (log, writer): (&mut MemLog, &mut Writer),
+    report: &mut RecoveryReport,
+) -> Result<(), StorageError> {
+    writer.write(&[Record::Vote(vote)]).map_err(into_storage_error)?;
+    log.set_vote(vote);
+    report.vote = Some(vote);
+    assert_eq!(writer.checkpoint().vote, Some(vote), "no node votes twice in a term");
+    Ok(())
+}
+
+/// Cuts a log that conflicts with the snapshot: the node was killed between installing the snapshot and
+/// cutting its log. An undecodable snapshot gives way to this log instead.
+fn cut_behind_snapshot(
+    (log, writer): (&mut MemLog, &mut Writer),
+    snapshots: &SnapshotStore,
+    report: &mut RecoveryReport,
+) -> Result<(), StorageError> {
+    if let Some(snapshot) = snapshots.current()
+        && let Some(covered) = snapshot.meta().last_log_id
+        && let Some(end) = conflict(log, covered)
+        && snapshot.state().is_ok()
+    {
+        let records = [Record::Truncate(end), Record::Purge(covered)];
+        writer.write(&records).map_err(into_storage_error)?;
+        for record in records {
+            log.replay(record).expect("Invariant: neither is an entry");
+        }
+        report.cut_behind = Some(end);
+        report.last = log.checkpoint().last;
+        report.purged = log.checkpoint().purged;
+        assert_eq!(report.last, Some(covered), "a log that was cut off ends with the snapshot");
+    }
+    Ok(())
+}
+
 /// Returns the cut position if the log has another leader's entry at the snapshot's position.
 fn conflict(log: &MemLog, covered: LogId) -> Option<Option<LogId>> {
     let last = log.checkpoint().last?;
@@ -320,20 +320,6 @@ fn conflict(log: &MemLog, covered: LogId) -> Option<Option<LogId>> {
     let before = covered.index.checked_sub(1);
     let kept = before.and_then(|before| log.range(&(before..=before)).next().map(|entry| entry.log_id));
     Some(kept.or(log.checkpoint().purged))
-}
-
-fn report(found: &Recovered) -> RecoveryReport {
-    let checkpoint = found.log.checkpoint();
-    RecoveryReport {
-        segments: found.segments.len(),
-        records: found.records,
-        torn: found.torn,
-        vote: checkpoint.vote,
-        committed: checkpoint.committed,
-        purged: checkpoint.purged,
-        last: checkpoint.last,
-        ..RecoveryReport::default()
-    }
 }
 
 /// Log position of the restored state: before the first term.

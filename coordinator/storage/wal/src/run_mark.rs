@@ -18,8 +18,7 @@ use rowlock_env::process;
 use rowlock_env::rare::{self, Rare};
 
 use super::error::StorageError;
-use super::identity::{self, Claim, Identity, LogState};
-use super::{SNAPSHOT_DIR, WAL_DIR};
+use super::identity::{self, Claim, Identity, LogState, SNAPSHOT_DIR, WAL_DIR};
 use crate::entry::{LeaderId, Vote};
 
 const FILE: &str = "run";
@@ -36,9 +35,9 @@ pub enum Memory {
     Dropped,
 }
 
-/// Content of the file.
+/// Content of the mark.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum State {
+enum Run {
     Open {
         boot: String,
     },
@@ -57,8 +56,8 @@ pub struct RunMark {
     dir: Dir,
     /// Id of the kernel's run, if this run acknowledges before the flush.
     boot: Option<String>,
-    /// State on the disk; `None` without a file.
-    state: Mutex<Option<State>>,
+    /// Run on the disk; `None` without a file.
+    state: Mutex<Option<Run>>,
 }
 
 impl RunMark {
@@ -80,14 +79,14 @@ impl RunMark {
                     path = %path.display(),
                     "the mark of the last run is damaged: this node counts as one that lost unflushed entries"
                 );
-                State::Forgotten
+                Run::Forgotten
             }))
         } else {
             None
         };
         let state = match found {
-            Some(State::Open { boot: before }) if !is_same_boot(boot.as_deref(), &before) => {
-                Some(State::Forgotten)
+            Some(Run::Open { boot: before }) if !is_same_boot(boot.as_deref(), &before) => {
+                Some(Run::Forgotten)
             }
             other => other,
         };
@@ -98,25 +97,28 @@ impl RunMark {
     /// Begins this run: the log is flushed. A folder whose run flushes everything first needs no mark, unless
     /// the node has forgotten. Blocks.
     pub(super) fn begin(&self) -> Result<(), StorageError> {
-        match self.memory() {
+        let before = self.memory();
+        match before {
             Memory::Whole => self.open(),
             Memory::Forgotten if mutant::is(Mutant::MarkOverwritten) => {
-                self.write(State::Open { boot: self.boot.clone().unwrap_or_default() }, State::Forgotten)
+                self.write(Run::Open { boot: self.boot.clone().unwrap_or_default() }, Run::Forgotten)
             }
             Memory::Forgotten => {
                 rare::taken(Rare::NodeHasForgotten);
-                self.write(State::Forgotten, State::Forgotten)
+                self.write(Run::Forgotten, Run::Forgotten)
             }
             Memory::Dropped => Ok(()),
-        }
+        }?;
+        assert_eq!(self.memory(), before, "the begin of a run brings no entry back");
+        Ok(())
     }
 
     /// Returns whether this node has lost acknowledged entries and was not admitted since.
     pub fn memory(&self) -> Memory {
         match *self.state.lock() {
-            None | Some(State::Open { .. } | State::Closed) => Memory::Whole,
-            Some(State::Forgotten) => Memory::Forgotten,
-            Some(State::Dropped { .. }) => Memory::Dropped,
+            None | Some(Run::Open { .. } | Run::Closed) => Memory::Whole,
+            Some(Run::Forgotten) => Memory::Forgotten,
+            Some(Run::Dropped { .. }) => Memory::Dropped,
         }
     }
 
@@ -128,13 +130,13 @@ impl RunMark {
         claim: &mut Claim,
         vote_of_log: impl FnOnce(&Claim) -> Result<Option<Vote>, StorageError>,
     ) -> Result<Option<Option<Vote>>, StorageError> {
-        let State::Dropped { mut vote, is_done: false } = self.state.lock().clone().unwrap_or(State::Closed)
+        let Run::Dropped { mut vote, is_done: false } = self.state.lock().clone().unwrap_or(Run::Closed)
         else {
             return Ok(None);
         };
         if vote.is_none() && claim.log == LogState::Begun {
             vote = vote_of_log(claim)?;
-            let state = State::Dropped { vote, is_done: false };
+            let state = Run::Dropped { vote, is_done: false };
             self.write(state.clone(), state)?;
         }
         rare::taken(Rare::StateDropped);
@@ -150,26 +152,33 @@ impl RunMark {
             removed.map_err(StorageError::io("removing", &path.join(name)))?;
         }
         self.dir.sync().map_err(StorageError::io("flushing", path))?;
+        assert_eq!((self.memory(), claim.log), (Memory::Dropped, LogState::New), "the new log has nothing");
         Ok(Some(vote))
     }
 
     /// Records that log and snapshots are new, and that the log has the vote. Blocks.
     pub(super) fn dropped(&self) -> Result<(), StorageError> {
-        let state = State::Dropped { vote: None, is_done: true };
+        assert_eq!(self.memory(), Memory::Dropped, "only a demanded removal happens");
+        let state = Run::Dropped { vote: None, is_done: true };
         self.write(state.clone(), state)
     }
 
     /// Demands the removal of the log and the snapshots at the next start: the cluster has restarted without
     /// entries that this node has applied. Blocks.
     pub fn demand_drop(&self) -> Result<(), StorageError> {
-        let state = State::Dropped { vote: None, is_done: false };
-        self.write(state.clone(), state)
+        let state = Run::Dropped { vote: None, is_done: false };
+        self.write(state.clone(), state)?;
+        assert_eq!(self.memory(), Memory::Dropped, "a node that drops its state votes no more");
+        Ok(())
     }
 
     /// Records the admission by a leader: the node has that leader's last entry. Blocks.
     pub fn admitted(&self) -> Result<(), StorageError> {
+        assert_ne!(self.memory(), Memory::Whole, "only a node that has forgotten is admitted");
         rare::taken(Rare::ForgetfulAdmitted);
-        self.open()
+        self.open()?;
+        assert_eq!(self.memory(), Memory::Whole, "an admitted node remembers");
+        Ok(())
     }
 
     /// Records a loss of acknowledged entries, as after a failed flush. Does nothing in a run that flushes
@@ -178,7 +187,9 @@ impl RunMark {
         if self.boot.is_none() || self.memory() != Memory::Whole || mutant::is(Mutant::FailedFlushUnmarked) {
             return Ok(());
         }
-        self.write(State::Forgotten, State::Forgotten)
+        self.write(Run::Forgotten, Run::Forgotten)?;
+        assert_eq!(self.memory(), Memory::Forgotten, "no vote of this run counts from now on");
+        Ok(())
     }
 
     /// Records a clean stop: everything is flushed. Blocks.
@@ -186,12 +197,12 @@ impl RunMark {
         if self.boot.is_none() || self.memory() != Memory::Whole {
             return Ok(());
         }
-        self.write(State::Closed, State::Closed)
+        self.write(Run::Closed, Run::Closed)
     }
 
     fn open(&self) -> Result<(), StorageError> {
         if let Some(boot) = &self.boot {
-            let state = State::Open { boot: boot.clone() };
+            let state = Run::Open { boot: boot.clone() };
             return self.write(state.clone(), state);
         }
         if self.state.lock().is_some() {
@@ -203,7 +214,7 @@ impl RunMark {
     }
 
     /// Writes `written`, and counts as `state` from then on.
-    fn write(&self, written: State, state: State) -> Result<(), StorageError> {
+    fn write(&self, written: Run, state: Run) -> Result<(), StorageError> {
         let result = self.dir.write_atomic(FILE, text(&written).as_bytes());
         result.map_err(StorageError::io("writing", &self.path()))?;
         *self.state.lock() = Some(state);
@@ -224,13 +235,13 @@ fn is_same_boot(now: Option<&str>, before: &str) -> bool {
     now == Some(before)
 }
 
-fn text(state: &State) -> String {
+fn text(state: &Run) -> String {
     let said = match state {
-        State::Open { boot } => format!("open {boot}"),
-        State::Closed => "closed".to_owned(),
-        State::Forgotten => "forgotten".to_owned(),
-        State::Dropped { vote: None, is_done } => format!("dropped {is_done}"),
-        State::Dropped { vote: Some(vote), is_done } => {
+        Run::Open { boot } => format!("open {boot}"),
+        Run::Closed => "closed".to_owned(),
+        Run::Forgotten => "forgotten".to_owned(),
+        Run::Dropped { vote: None, is_done } => format!("dropped {is_done}"),
+        Run::Dropped { vote: Some(vote), is_done } => {
             let LeaderId { term, node_id } = vote.leader_id;
             format!("dropped {is_done} {term} {node_id} {}", vote.committed)
         }
@@ -240,7 +251,7 @@ fn text(state: &State) -> String {
 }
 
 /// Parses the file; `None` for a damaged one.
-fn parse(bytes: &[u8]) -> Option<State> {
+fn parse(bytes: &[u8]) -> Option<Run> {
     let (content, crc) = std::str::from_utf8(bytes).ok()?.rsplit_once("crc ")?;
     let crc = u32::from_str_radix(crc.trim_end(), 16).ok()?;
     let said = content.strip_prefix(FIRST_LINE)?.trim();
@@ -249,14 +260,14 @@ fn parse(bytes: &[u8]) -> Option<State> {
     }
     let words: Vec<&str> = said.split(' ').collect();
     Some(match words[..] {
-        ["open", boot] => State::Open { boot: boot.to_owned() },
-        ["closed"] => State::Closed,
-        ["forgotten"] => State::Forgotten,
-        ["dropped", is_done] => State::Dropped { vote: None, is_done: is_done.parse().ok()? },
+        ["open", boot] => Run::Open { boot: boot.to_owned() },
+        ["closed"] => Run::Closed,
+        ["forgotten"] => Run::Forgotten,
+        ["dropped", is_done] => Run::Dropped { vote: None, is_done: is_done.parse().ok()? },
         ["dropped", is_done, term, node_id, committed] => {
             let leader_id = LeaderId { term: term.parse().ok()?, node_id: node_id.parse().ok()? };
             let vote = Vote { leader_id, committed: committed.parse().ok()? };
-            State::Dropped { vote: Some(vote), is_done: is_done.parse().ok()? }
+            Run::Dropped { vote: Some(vote), is_done: is_done.parse().ok()? }
         }
         _ => return None,
     })
@@ -279,7 +290,7 @@ mod tests {
         mark
     }
 
-    fn put(dir: &Dir, state: &State) {
+    fn put(dir: &Dir, state: &Run) {
         dir.write_atomic(FILE, text(state).as_bytes()).expect("writes");
     }
 
@@ -287,14 +298,11 @@ mod tests {
     fn the_file_is_as_it_was_written() {
         let (boot, vote) = ("b0075eed-0000".to_owned(), Some(vote(7, 2)));
         for (state, golden) in [
-            (State::Open { boot }, "rowlock run 1\nopen b0075eed-0000\ncrc 2468b663\n"),
-            (State::Closed, "rowlock run 1\nclosed\ncrc 68f8121e\n"),
-            (State::Forgotten, "rowlock run 1\nforgotten\ncrc 96ccf3ec\n"),
-            (
-                State::Dropped { vote, is_done: false },
-                "rowlock run 1\ndropped false 7 2 true\ncrc a05cab17\n",
-            ),
-            (State::Dropped { vote: None, is_done: true }, "rowlock run 1\ndropped true\ncrc 759ce6b2\n"),
+            (Run::Open { boot }, "rowlock run 1\nopen b0075eed-0000\ncrc 2468b663\n"),
+            (Run::Closed, "rowlock run 1\nclosed\ncrc 68f8121e\n"),
+            (Run::Forgotten, "rowlock run 1\nforgotten\ncrc 96ccf3ec\n"),
+            (Run::Dropped { vote, is_done: false }, "rowlock run 1\ndropped false 7 2 true\ncrc a05cab17\n"),
+            (Run::Dropped { vote: None, is_done: true }, "rowlock run 1\ndropped true\ncrc 759ce6b2\n"),
         ] {
             assert_eq!(text(&state), golden);
             assert_eq!(parse(golden.as_bytes()), Some(state));
@@ -309,7 +317,7 @@ mod tests {
         assert_eq!(begun(&dir, true).memory(), Memory::Whole, "killed: the kernel has all pages");
         let boot = process::boot_id().expect("Linux has one");
         // Another boot whose id begins alike.
-        put(&dir, &State::Open { boot: format!("{}x", &boot[..boot.len() - 1]) });
+        put(&dir, &Run::Open { boot: format!("{}x", &boot[..boot.len() - 1]) });
         assert_eq!(begun(&dir, true).memory(), Memory::Forgotten);
         assert_eq!(begun(&dir, true).memory(), Memory::Forgotten, "killed before the admission");
         let mark = begun(&dir, true);
@@ -323,7 +331,7 @@ mod tests {
     fn a_clean_stop_and_a_failed_flush_are_marked() {
         let (_temp, dir) = folder();
         begun(&dir, true).close().expect("closes");
-        assert_eq!(parse(&dir.read(FILE).expect("reads")), Some(State::Closed));
+        assert_eq!(parse(&dir.read(FILE).expect("reads")), Some(Run::Closed));
         let mark = begun(&dir, true);
         assert_eq!(mark.memory(), Memory::Whole);
         mark.forget().expect("writes");
@@ -339,7 +347,7 @@ mod tests {
         assert!(!dir.exists(FILE));
         drop(begun(&dir, true));
         assert_eq!((begun(&dir, false).memory(), dir.exists(FILE)), (Memory::Whole, false));
-        put(&dir, &State::Open { boot: "another".to_owned() });
+        put(&dir, &Run::Open { boot: "another".to_owned() });
         let mark = begun(&dir, false);
         assert_eq!(mark.memory(), Memory::Forgotten);
         mark.admitted().expect("removes it");

@@ -74,6 +74,9 @@ const PLAIN: [Operation; 7] = [
 
 const RECIPES: [Operation; 4] = [Operation::Campaign, Operation::Observe, Operation::Count, Operation::Latch];
 
+/// Mean pause between two operations in runs with locks only.
+const ONLY_LOCKS_PAUSE: Duration = Duration::from_millis(60);
+
 /// Percentages of clients that move to the leader at once, and by load. The remaining clients stay, so that
 /// writes pass every node.
 const ALWAYS_PERCENT: usize = 25;
@@ -300,6 +303,21 @@ impl Theme {
             sides,
             asks_tokens: false,
         }
+    }
+
+    /// Leaves only operations on locks if `is_so`. A node acknowledges most of them before the flush, and any
+    /// other write flushes them.
+    #[must_use]
+    pub fn with_only_locks(mut self, is_so: bool) -> Self {
+        if !is_so {
+            return self;
+        }
+        let is_early = |operation: &Operation| {
+            LOCKING.contains(operation) && !matches!(operation, Operation::Options | Operation::Convert)
+        };
+        self.operations.retain(|(operation, _)| is_early(operation));
+        self.operations.push((Operation::Mutex, 5));
+        Theme { sides: Sides::default(), changes_sessions: false, pause: ONLY_LOCKS_PAUSE, ..self }
     }
 
     /// Tells all clients whether nodes demand tokens.

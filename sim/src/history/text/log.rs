@@ -15,6 +15,7 @@
 //!   [slowdown=] [settled=no] [upgraded=yes] [changes-after=MS]`, `probed NODE began= [without=SERVICE]`,
 //!   `operated hold|finalize`
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -108,7 +109,8 @@ fn change(words: &Words<'_>, text: &str) -> Option<Fact> {
             let beginning = Position { term: 0, leader: NodeId(0), index: Index(1) };
             let opened = |session: &&str| super::fact(&format!("opened {session}"));
             let begins_with = words.from(2).iter().map(opened).collect();
-            Fact::NewLife(Arc::new(NewLife { beginning, floor: Zxid(words.parse(1)), begins_with }))
+            let (floor, wild) = (Zxid(words.parse(1)), BTreeSet::new());
+            Fact::NewLife(Arc::new(NewLife { beginning, floor, wild, begins_with }))
         }
         _ => return None,
     })

@@ -15,21 +15,21 @@ use openraft::type_config::alias::WatchReceiverOf;
 use openraft_rt::watch::WatchReceiver as _;
 use parking_lot::Mutex;
 use rowlock_env::decides;
+use rowlock_env::rare::{self, Rare};
 use rowlock_env::sync::watch;
 use rowlock_env::time::{self, Instant};
 use rowlock_metrics::Silence;
 use rowlock_proto::NodeId;
 use smallvec::SmallVec;
 
-use super::Raft;
-use crate::raft_types::{LeaderId, TypeConfig};
+use crate::raft_types::{AppendResponse, ClientPresence, LeaderId, RaftResponse, TypeConfig};
 
 /// Acknowledgements on this node; clones share their state.
 #[derive(Clone)]
 pub struct Acks {
     latest: Arc<Mutex<Latest>>,
     /// Changes with every answer.
-    heard: Arc<watch::Sender<()>>,
+    pub(super) heard: Arc<watch::Sender<()>>,
     /// Start of each member's membership, as seen by this node.
     members: Arc<Mutex<BTreeMap<u64, Instant>>>,
     /// Role of this node and the voters, available once Raft runs.
@@ -122,15 +122,33 @@ impl Acks {
         latest.stored.get(&member).copied().filter(|_| latest.leader == Some(leader))
     }
 
+    /// Returns a member's answer to an append request, and whether the member has clients. Forgets how far a
+    /// member has stored the log that says that it has forgotten entries: the member gets the entries again,
+    /// and its vote counts only after its admission.
+    ///
+    /// # Errors
+    /// The response answers another request.
+    pub fn appended_by(
+        &self,
+        member: NodeId,
+        response: RaftResponse,
+    ) -> Result<(AppendResponse, ClientPresence), RaftResponse> {
+        if let RaftResponse::ForgetfulAppend(_) = response {
+            rare::taken(Rare::ForgottenSentAgain);
+            self.latest.lock().stored.remove(&member.0);
+        }
+        response.into_append()
+    }
+
     /// Forgets the acknowledgements of `member`, which returns with another data folder.
-    fn forget(&self, member: u64) {
+    pub(super) fn forget(&self, member: u64) {
         let mut latest = self.latest.lock();
         latest.stored.remove(&member);
         latest.sent.remove(&member);
     }
 
     /// Sets the members. The silence of a member that is added later starts at `now`.
-    fn follow_members(&self, members: &BTreeSet<NodeId>, now: Instant) {
+    pub(super) fn follow_members(&self, members: &BTreeSet<NodeId>, now: Instant) {
         let mut known = self.members.lock();
         known.retain(|member, _| members.contains(&NodeId(*member)));
         members.iter().for_each(|member| {
@@ -140,7 +158,7 @@ impl Acks {
     }
 
     /// Returns the silence of each member other than this leader, in order of their numbers.
-    fn silences(&self, leader: LeaderId, now: Instant) -> Vec<Silence> {
+    pub(super) fn silences(&self, leader: LeaderId, now: Instant) -> Vec<Silence> {
         let latest = self.latest.lock();
         let Some(since) = latest.since.filter(|_| latest.leader == Some(leader)) else { return Vec::new() };
         let of = |(member, added): (&u64, &Instant)| {
@@ -188,57 +206,6 @@ impl Latest {
             *self = Latest { leader: Some(leader), ..Latest::default() };
         }
         assert!(self.leader >= Some(leader), "acknowledgements are those of the latest leader");
-    }
-}
-
-#[derive(Clone)]
-pub struct QuorumContact {
-    raft: Raft,
-    acks: Acks,
-}
-
-impl QuorumContact {
-    /// Creates the contact of the node with this Raft, whose network records `acks`.
-    pub fn new(raft: Raft, acks: Acks) -> Self {
-        QuorumContact { raft, acks }
-    }
-
-    /// Returns a receiver that changes whenever a member acknowledges a request.
-    pub fn heard(&self) -> watch::Receiver<()> {
-        self.acks.heard.subscribe()
-    }
-
-    /// Returns this node's term and the index up to which `member` has acknowledged the log, while this node
-    /// leads.
-    pub fn stored_by(&self, member: u64) -> Option<(u64, u64)> {
-        let metrics = self.raft.metrics();
-        let metrics: &RaftMetrics<TypeConfig> = &metrics.borrow_watched();
-        let (term, us) = (metrics.current_term, metrics.id);
-        let stored = self.acks.stored(LeaderId { term, node_id: us }, member);
-        stored.filter(|_| metrics.state.is_leader()).map(|index| (term, index))
-    }
-
-    /// Forgets the acknowledgements of `member`, which was removed and returns with another data folder.
-    pub fn forget(&self, member: u64) {
-        self.acks.forget(member);
-    }
-
-    pub fn follow_members(&self, members: &BTreeSet<NodeId>) {
-        self.acks.follow_members(members, time::now());
-    }
-
-    /// Returns the silence of each other member towards this leader. Empty on other nodes.
-    pub fn silences(&self) -> Vec<Silence> {
-        let metrics = self.raft.metrics();
-        let metrics: &RaftMetrics<TypeConfig> = &metrics.borrow_watched();
-        let leader = LeaderId { term: metrics.current_term, node_id: metrics.id };
-        if metrics.state.is_leader() { self.acks.silences(leader, time::now()) } else { Vec::new() }
-    }
-
-    /// Returns this leader's term and the send time of the latest request that a quorum acknowledged. `None`
-    /// on other nodes.
-    pub fn last(&self) -> Option<(u64, Instant)> {
-        self.acks.last()
     }
 }
 

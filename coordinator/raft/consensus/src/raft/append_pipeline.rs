@@ -168,7 +168,8 @@ impl<'l, S: Stream<Item = AppendRequest> + Send + Unpin + 'l> AppendPipeline<'l,
         assert!(prev <= last, "a request ends behind the entry before it, or there");
         self.moved = time::now();
         let item = self.faults.check(pool::decode(self.node, answer)).and_then(|response| {
-            let (response, clients) = response.into_append().map_err(|other| unexpected(&other))?;
+            let (response, clients) =
+                self.acks.appended_by(self.node, response).map_err(|other| unexpected(&other))?;
             self.commit_notify.set_clients(clients);
             let sent = (self.acknowledged(since, last), prev, last);
             let response = record_answer(&self.acks, leader, self.node, sent, response)?;
@@ -207,7 +208,8 @@ fn continues(request: &AppendRequest) -> bool {
 
 /// Records a member's answer to a request: the member accepts the sender as leader, and has stored the log up
 /// to an index. A member with less than acknowledged before has lost data, because an older copy of its
-/// folder was restored, and cannot count for a quorum.
+/// folder was restored, and cannot count for a quorum, unless the member knows and says so
+/// ([`Acks::appended_by`]).
 ///
 /// `sent`: send time, the entry before the first one in the request, and the last entry.
 ///

@@ -10,8 +10,8 @@ use openraft::storage::RaftStateMachine;
 
 use crate::raft_types::{LogId, RaftRequest, RaftResponse, SnapshotStep, TypeConfig, Vote};
 
-/// Returns the index of the first of some positions at which this node's log has another entry.
-pub type Find = Arc<dyn Fn(&[LogId]) -> Option<u64> + Send + Sync>;
+/// Returns the index of the first position in a request at which this node's log has another entry.
+pub type Find = Arc<dyn Fn(&RaftRequest) -> Option<u64> + Send + Sync>;
 /// Drops the state of this node.
 pub type DropState = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 
@@ -23,23 +23,36 @@ pub struct Contradiction {
 }
 
 impl Default for Contradiction {
-    /// Finds none.
+    /// Finds no contradiction in any request.
     fn default() -> Self {
         let drop_state = || std::future::ready(()).boxed();
         Contradiction { find: Arc::new(|_| None), drop_state: Arc::new(drop_state) }
     }
 }
 
-/// Returns the positions that the sender's log has.
-pub(super) fn ids_in(request: &RaftRequest) -> Vec<LogId> {
+/// Returns the last position up to this index that the sender's log has, if the request says one.
+///
+/// If this position agrees with another log, all earlier positions agree, too (*log-matching*).
+pub(super) fn last_shared(request: &RaftRequest, upto: u64) -> Option<LogId> {
+    let known = |id: &LogId| id.index <= upto;
     match request {
         RaftRequest::Append(request) => {
-            let entries = request.entries.iter().map(|entry| entry.log_id);
-            request.prev_log_id.into_iter().chain(entries).collect()
+            let entries = request.entries.iter().rev().map(|entry| entry.log_id);
+            entries.chain(request.prev_log_id).find(known)
         }
-        RaftRequest::Snapshot(SnapshotStep::Begin { meta, .. }) => meta.last_log_id.into_iter().collect(),
-        _ => Vec::new(),
+        RaftRequest::Snapshot(SnapshotStep::Begin { meta, .. }) => meta.last_log_id.filter(known),
+        _ => None,
     }
+}
+
+/// Returns the positions that the sender's log has, in order.
+pub(super) fn ids_in(request: &RaftRequest) -> impl Iterator<Item = LogId> {
+    let (first, entries) = match request {
+        RaftRequest::Append(request) => (request.prev_log_id, &request.entries[..]),
+        RaftRequest::Snapshot(SnapshotStep::Begin { meta, .. }) => (meta.last_log_id, &[][..]),
+        _ => (None, &[][..]),
+    };
+    first.into_iter().chain(entries.iter().map(|entry| entry.log_id))
 }
 
 /// Returns the vote of the leader whose log the request describes.
@@ -51,8 +64,8 @@ pub(super) fn sent_by(request: &RaftRequest) -> Option<Vote> {
     }
 }
 
-/// Handles a request of a leader whose log has another entry at the index. The request `proceeds` if this node
-/// has not applied its own entry: Raft replaces the entry. Raft refuses deposed leaders.
+/// Handles a request of a leader whose log has another entry at the index. The request `proceeds` if this
+/// node has not applied its own entry: Raft replaces the entry. Raft refuses deposed leaders.
 pub(super) async fn contradicted<SM: RaftStateMachine<TypeConfig>>(
     raft: Raft<TypeConfig, SM>,
     (sender, index): (Vote, u64),

@@ -68,7 +68,8 @@ enum Prospect {
     Loses,
     /// A quorum that remembers would vote for this node.
     Wins,
-    /// A quorum would vote for this node only to restart the cluster. `is_only`: no quorum can remember.
+    /// A quorum would vote for this node only to restart the cluster, and none refuses: a node that refuses
+    /// hears a leader, or has more entries and stands itself. `is_only`: no quorum can remember.
     WinsRestart {
         is_only: bool,
     },
@@ -141,10 +142,13 @@ impl<SM: RaftStateMachine<TypeConfig>> Elections<SM> {
                 time::sleep(pause + random_below(pause)).await;
                 continue;
             }
+            if decides!("another-election-has-begun", self.view().term != view.term) {
+                continue;
+            }
             tracing::info!(term = view.term + 1, round = rounds, restarts, "election started");
             assert!(!view.leads && view.is_voter, "only a voter that does not lead stands");
             self.lease.stands(view.term + 1);
-            if self.stand(restarts).await.is_none() {
+            if self.begin_election(restarts).await.is_none() {
                 return;
             }
             if self.is_decided(&view, rounds).await {
@@ -162,11 +166,14 @@ impl<SM: RaftStateMachine<TypeConfig>> Elections<SM> {
     }
 
     /// Begins openraft's election. `None`: Raft has stopped.
-    async fn stand(&self, restarts: bool) -> Option<()> {
+    async fn begin_election(&self, restarts: bool) -> Option<()> {
         if !restarts {
             return self.raft.trigger().elect(false).await.ok();
         }
         let _held = self.recollection.voting().await;
+        if self.recollection.memory() == Memory::Dropped {
+            return Some(());
+        }
         let term = self.raft.with_raft_state(|state| state.vote_ref().leader_id.term + 1).await.ok()?;
         tracing::warn!(
             term,
@@ -221,7 +228,7 @@ impl<SM: RaftStateMachine<TypeConfig>> Elections<SM> {
         });
         let Ok(request) = stood.await else { return Prospect::Loses };
         let (mut granted, mut answered) = (BTreeSet::from([me]), BTreeSet::from([me]));
-        let (mut forgetful, mut forgotten) = (BTreeSet::new(), BTreeSet::new());
+        let (mut forgetful, mut forgotten, mut refused) = (BTreeSet::new(), BTreeSet::new(), false);
         match self.recollection.memory() {
             _ if self.recollection.votes_usually() => {}
             Memory::Dropped => return Prospect::Loses,
@@ -249,6 +256,7 @@ impl<SM: RaftStateMachine<TypeConfig>> Elections<SM> {
                 Some((node, Ok(Response::Raft(RaftResponse::Vote(vote))))) => {
                     answered.insert(node);
                     *known = vote.vote.leader_id.term.max(*known);
+                    refused |= !vote.vote_granted;
                     if decides!("pre-vote-is-granted", vote.vote_granted) {
                         granted.insert(node);
                     }
@@ -257,6 +265,7 @@ impl<SM: RaftStateMachine<TypeConfig>> Elections<SM> {
                     answered.insert(node);
                     forgotten.insert(node);
                     *known = vote.vote.leader_id.term.max(*known);
+                    refused |= !vote.vote_granted && vote.last_log_id.is_some();
                     if vote.vote_granted {
                         forgetful.insert(node);
                     }
@@ -269,10 +278,11 @@ impl<SM: RaftStateMachine<TypeConfig>> Elections<SM> {
             }
         }
         assert!(granted.is_subset(&answered), "a vote is an answer");
+        assert!(forgetful.is_subset(&forgotten) && granted.is_disjoint(&forgotten), "a vote has one purpose");
         let all = granted.union(&forgetful).copied().collect();
         if view.is_majority(&granted) && !forgotten.contains(&me) {
             Prospect::Wins
-        } else if !forgetful.is_empty() && view.is_majority(&all) {
+        } else if !forgetful.is_empty() && !refused && view.is_majority(&all) {
             Prospect::WinsRestart { is_only: !view.may_remember(&forgotten) }
         } else {
             Prospect::Loses

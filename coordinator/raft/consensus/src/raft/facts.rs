@@ -130,6 +130,7 @@ pub async fn leads_with<SM: RaftStateMachine<TypeConfig>>(
     let state = raft.with_raft_state(|state| {
         let last = state.log_ids.last().copied()?;
         let leads = state.server_state == ServerState::Leader && last.leader_id == state.vote_ref().leader_id;
+        assert!(last.leader_id <= state.vote_ref().leader_id, "no entry is of a later term than the vote");
         leads.then_some((last.leader_id.term, last.index))
     });
     state.await.ok().flatten()

@@ -71,6 +71,7 @@ impl Classes {
                 continue;
             };
             let commands = self.of_entry(payload);
+            assert!(commands != Some(0), "an entry without commands is of the other class");
             if commands.is_none() {
                 self.others.fetch_max(entry.log_id.index, Ordering::AcqRel);
             }
@@ -151,6 +152,7 @@ impl LogStore {
         for entry in entries.iter_mut().filter(|entry| entry.payload == rowlock_wal::Payload::Blank) {
             let by = entry.log_id.leader_id;
             // An older entry of this node comes again from a later leader, for whom this node has voted.
+            assert!(vote >= Some(by), "a log has no entry of a leader beyond its vote");
             if Some(by) == vote && by.node_id == restart.node.0 && self.recollection.restarts_in(by.term) {
                 entry.payload = rowlock_wal::Payload::Normal((restart.payload)());
             }

@@ -12,6 +12,7 @@ pub mod lease;
 pub mod log_store;
 pub mod network;
 pub mod open;
+pub mod quorum_contact;
 pub mod recollection;
 pub mod reconfigure;
 pub mod rpc;
@@ -19,11 +20,11 @@ pub mod state_machine;
 pub mod stored;
 mod votes;
 
-pub use acks::QuorumContact;
 pub use elections::Elections;
 pub use facts::{is_alone, is_member, stopped, voters};
 pub use lease::LeaderLease;
 pub use open::{Admission, OpenError, Raft, Settings, Started, dispatch, open};
+pub use quorum_contact::QuorumContact;
 pub use recollection::{Admitter, Recollection, RestartEntry};
 
 #[cfg(test)]

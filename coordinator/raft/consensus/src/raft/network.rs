@@ -145,7 +145,8 @@ impl<D: SnapshotSource> RaftNetworkV2<TypeConfig> for Target<D> {
         // Wait as long as openraft does: a late answer over a long distance still counts.
         let response =
             self.request(RPCTypes::AppendEntries, Lane::Heartbeat, request, option.hard_ttl()).await?;
-        let (response, _) = response.into_append().map_err(|other| unexpected(&other))?;
+        let appended = self.acks.appended_by(self.peer.node(), response);
+        let (response, _) = appended.map_err(|other| unexpected(&other))?;
         append_pipeline::record_answer(&self.acks, leader, self.peer.node(), (sent, prev, last), response)
     }
 

@@ -16,11 +16,12 @@ use rowlock_metrics::Metrics;
 use rowlock_proto::NodeId;
 use rowlock_wal::{Opened, SnapshotStore, StorageError};
 
-use super::acks::{Acks, QuorumContact};
-use super::contradiction::{Contradiction, DropState, Find};
+use super::acks::Acks;
+use super::contradiction::{Contradiction, DropState, Find, ids_in, last_shared};
 use super::lease::{LeaderLease, ROUND_MAX};
 use super::log_store::{Classes, LogStore};
 use super::network::Network;
+use super::quorum_contact::QuorumContact;
 use super::recollection::{Recollection, RestartEntry};
 use super::rpc::RaftDispatch;
 use super::state_machine::{Apply, StateMachine};
@@ -144,10 +145,12 @@ pub async fn open(
 
 /// Finds positions at which this log has another entry.
 fn finding(log: LogStore) -> Find {
-    Arc::new(move |ids| {
-        let last = log.log().checkpoint().last.map_or(0, |last| last.index);
-        let known = ids.iter().take_while(|id| id.index <= last);
-        known.copied().find(|id| log.contradicts(*id)).map(|id| id.index)
+    Arc::new(move |request| {
+        let last = log.log().checkpoint().last?.index;
+        last_shared(request, last).filter(|id| log.contradicts(*id))?;
+        let first = ids_in(request).find(|id| log.contradicts(*id)).map(|id| id.index);
+        assert!(first.is_some_and(|first| first <= last), "this log has another entry there");
+        first
     })
 }
 

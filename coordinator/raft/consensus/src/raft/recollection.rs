@@ -31,18 +31,17 @@ use crate::raft_types::TypeConfig;
 /// First entry of a leadership that restarts the cluster.
 #[derive(Clone)]
 pub struct RestartEntry {
-    /// This node.
     pub node: NodeId,
-    /// Makes the payload.
+    /// Makes the payload of one restart.
     pub payload: Arc<dyn Fn() -> Bytes + Send + Sync>,
 }
 
 /// Memory of this node's acknowledgements. Clones share the state.
 #[derive(Clone, Default)]
-pub struct Recollection(Arc<Inner>);
+pub struct Recollection(Arc<Recollected>);
 
 #[derive(Default)]
-struct Inner {
+struct Recollected {
     /// `None` in tests without a folder: the memory is whole.
     mark: Option<Arc<RunMark>>,
     /// Held while a node that has forgotten votes or stands, and during its admission.
@@ -62,7 +61,7 @@ pub struct Admitter {
 
 impl Recollection {
     pub fn of(mark: Arc<RunMark>) -> Recollection {
-        Recollection(Arc::new(Inner { mark: Some(mark), ..Inner::default() }))
+        Recollection(Arc::new(Recollected { mark: Some(mark), ..Recollected::default() }))
     }
 
     pub fn memory(&self) -> Memory {
@@ -85,7 +84,8 @@ impl Recollection {
 
     /// Records that the next candidacy of this node, in `term`, is for a restart.
     pub(super) fn stands_for_restart(&self, term: u64) {
-        self.0.restart_term.store(term, Ordering::Release);
+        let before = self.0.restart_term.swap(term, Ordering::AcqRel);
+        assert!(before <= term, "terms only grow");
     }
 
     /// Returns whether this node's candidacy in `term` is for a restart.
@@ -105,8 +105,11 @@ impl Recollection {
 
     /// Demands that this node drops its state at the next start. Waits for the disk.
     pub async fn drop_state(&self) -> Result<(), StorageError> {
+        let _held = self.voting().await;
         let Some(mark) = self.0.mark.clone() else { return Ok(()) };
-        worker::run_blocking("run-mark", move || mark.demand_drop()).await
+        worker::run_blocking("run-mark", move || mark.demand_drop()).await?;
+        assert_eq!(self.memory(), Memory::Dropped, "this node votes no more");
+        Ok(())
     }
 
     /// Counts this node as one that remembers, if this node follows that leader and has the leader's last
@@ -119,6 +122,7 @@ impl Recollection {
         raft: &openraft::Raft<TypeConfig, SM>,
         by: Admitter,
     ) -> Result<bool, StorageError> {
+        assert!(by.term > 0, "a leader has a term");
         let _held = self.voting().await;
         let Some(mark) = self.0.mark.clone().filter(|mark| mark.memory() != Memory::Whole) else {
             return Ok(true);
@@ -130,6 +134,7 @@ impl Recollection {
             let follows =
                 vote.committed && (vote.leader_id.term, vote.leader_id.node_id) == (by.term, by.leader.0);
             let last = state.log_ids.last().copied();
+            assert!(last.is_none_or(|last| last.leader_id <= vote.leader_id), "no entry is beyond the vote");
             let has_last =
                 last.is_some_and(|last| last.leader_id == vote.leader_id && last.index >= by.last_index);
             follows && (has_last || mutant::is(Mutant::AdmittedAtOnce))
@@ -138,6 +143,7 @@ impl Recollection {
             return Ok(false);
         }
         worker::run_blocking("run-mark", move || mark.admitted()).await?;
+        assert!(self.is_whole(), "an admitted node remembers");
         tracing::info!(leader = %by.leader, term = by.term, "admitted after a loss of unflushed entries");
         Ok(true)
     }

@@ -4,7 +4,6 @@
 //! decision here: requests that no node of the cluster can have sent do not reach openraft, such as a
 //! snapshot or an entry that would stop the node, or a term that can never be taken back.
 
-use std::fmt;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
@@ -23,11 +22,11 @@ use rowlock_metrics::{LeaderEnd, Metrics};
 use rowlock_proto::NodeId;
 use tokio::sync::oneshot;
 
-use super::contradiction::{Contradiction, contradicted, ids_in, sent_by};
+use super::contradiction::{Contradiction, contradicted, sent_by};
 use super::lease::LeaderLease;
 use super::open::Admission;
 use super::recollection::Recollection;
-use super::votes::{as_remembered, pre_vote, restart_vote, usual_vote};
+use super::votes::{answer, as_remembered, pre_vote, restart_vote, usual_vote};
 use crate::limits::TERM_AHEAD_MAX;
 use crate::node_hook::Hook;
 use crate::peer::Lane;
@@ -177,7 +176,7 @@ where
         if let Err(why) = self.validate(&request) {
             return std::future::ready(RaftResponse::Failed(why)).boxed();
         }
-        match sent_by(&request).zip((self.contradiction.find)(&ids_in(&request))) {
+        match sent_by(&request).zip((self.contradiction.find)(&request)) {
             None => self.serve(request),
             Some((sender, index)) => {
                 let (raft, drop_state) = (self.raft.clone(), self.contradiction.drop_state.clone());
@@ -203,10 +202,11 @@ where
                 ) =>
             {
                 self.lease.heard(request.vote.leader_id);
-                heartbeat(raft, request, self.metrics.clone()).boxed()
+                heartbeat(raft, request, self.metrics.clone(), self.recollection.clone()).boxed()
             }
             RaftRequest::Append(request) => {
-                append(raft, request, self.metrics.clone(), self.hook.clone()).boxed()
+                append(raft, request, (self.metrics.clone(), self.hook.clone()), self.recollection.clone())
+                    .boxed()
             }
             RaftRequest::Vote(request) => {
                 usual_vote(raft, request, self.lease.clone(), self.recollection.clone()).boxed()
@@ -303,19 +303,22 @@ impl<SM: RaftStateMachine<TypeConfig>, K: SnapshotSink> PeerConnection<SM, K> {
 async fn append<SM: RaftStateMachine<TypeConfig>>(
     raft: Raft<TypeConfig, SM>,
     request: AppendRequest,
-    metrics: Arc<Metrics>,
-    hook: Hook,
+    (metrics, hook): (Arc<Metrics>, Hook),
+    recollection: Recollection,
 ) -> RaftResponse {
     let upto = request.entries.last().map(|entry| entry.log_id).or(request.prev_log_id);
     answer(raft.append_entries(request).await, |response| {
         if let (AppendResponse::Success, Some(upto)) = (&response, upto) {
             hook.notify(|hook| hook.acknowledges(position(upto)));
         }
-        appended(response, &metrics)
+        appended(response, &metrics, &recollection)
     })
 }
 
-fn appended(response: AppendResponse, metrics: &Metrics) -> RaftResponse {
+fn appended(response: AppendResponse, metrics: &Metrics, recollection: &Recollection) -> RaftResponse {
+    if response == AppendResponse::Conflict && !recollection.is_whole() {
+        return RaftResponse::ForgetfulAppend(response);
+    }
     let clients = [&metrics.connections, &metrics.api_requests_in_progress, &metrics.api_watches];
     if clients.iter().all(|gauge| gauge.get() == 0) {
         RaftResponse::AppendQuiet(response)
@@ -334,13 +337,14 @@ async fn heartbeat<SM: RaftStateMachine<TypeConfig>>(
     raft: Raft<TypeConfig, SM>,
     request: AppendRequest,
     metrics: Arc<Metrics>,
+    recollection: Recollection,
 ) -> RaftResponse {
     assert!(request.entries.is_empty(), "entries are answered when they are flushed");
     let vote = request.vote;
     let mut flushed = pin!(raft.append_entries(request));
     // The first poll passes the request on; the check of the vote follows behind.
     if let Poll::Ready(result) = poll!(&mut flushed) {
-        return answer(result, |response| appended(response, &metrics));
+        return answer(result, |response| appended(response, &metrics, &recollection));
     }
     let (told, accepted) = oneshot::channel();
     let question = move |state: &RaftState<TypeConfig>| {
@@ -351,18 +355,11 @@ async fn heartbeat<SM: RaftStateMachine<TypeConfig>>(
     match poll!(&mut flushed) {
         Poll::Pending if accepted => {
             rare::taken(Rare::HeartbeatBeforeFlush);
-            appended(AppendResponse::Success, &metrics)
+            appended(AppendResponse::Success, &metrics, &recollection)
         }
-        Poll::Pending => answer(flushed.await, |response| appended(response, &metrics)),
-        Poll::Ready(result) => answer(result, |response| appended(response, &metrics)),
+        Poll::Pending => answer(flushed.await, |response| appended(response, &metrics, &recollection)),
+        Poll::Ready(result) => answer(result, |response| appended(response, &metrics, &recollection)),
     }
-}
-
-pub(super) fn answer<T, E: fmt::Display>(
-    result: Result<T, E>,
-    response: impl FnOnce(T) -> RaftResponse,
-) -> RaftResponse {
-    result.map_or_else(|error| RaftResponse::Failed(error.to_string()), response)
 }
 
 /// Runs a step on a thread that may block, and stores the result for the next step.
@@ -433,7 +430,12 @@ mod tests {
     #[test]
     fn clients_by_any_protocol_need_commits_at_once() {
         let metrics = Metrics::default();
-        let waits = || matches!(appended(AppendResponse::Success, &metrics), RaftResponse::Append(_));
+        let waits = || {
+            matches!(
+                appended(AppendResponse::Success, &metrics, &Recollection::default()),
+                RaftResponse::Append(_)
+            )
+        };
         assert!(!waits());
         for gauge in [&metrics.connections, &metrics.api_requests_in_progress, &metrics.api_watches] {
             gauge.inc();

@@ -1,6 +1,8 @@
 //! Listener's side of vote requests: leases, memory and logs decide whether this node asks its Raft for a
 //! vote.
 
+use std::fmt;
+
 use openraft::Raft;
 use openraft::RaftState;
 use openraft::errors::Fatal;
@@ -13,7 +15,6 @@ use tokio::sync::oneshot;
 
 use super::lease::LeaderLease;
 use super::recollection::Recollection;
-use super::rpc::answer;
 use crate::raft_types::{LogId, RaftResponse, TypeConfig, VoteRequest, VoteResponse};
 
 /// Returns the request to evaluate: with the mutant every log counts as the newest.
@@ -52,12 +53,15 @@ pub(super) async fn restart_vote<SM: RaftStateMachine<TypeConfig>>(
     vote(raft, request, lease).await
 }
 
-/// Converts the answer to a pre-vote, if this node has forgotten entries.
+/// Converts the answer to a pre-vote, if this node has forgotten entries. A node without its log answers like
+/// a node without entries: neither its vote nor its refusal counts.
 pub(super) fn as_remembered(answer: RaftResponse, recollection: &Recollection) -> RaftResponse {
     match answer {
         RaftResponse::Vote(response) if !recollection.votes_usually() => {
-            let vote_granted = response.vote_granted && recollection.memory() != Memory::Dropped;
-            RaftResponse::ForgetfulVote(VoteResponse { vote_granted, ..response })
+            RaftResponse::ForgetfulVote(match recollection.memory() {
+                Memory::Dropped => VoteResponse { vote_granted: false, last_log_id: None, ..response },
+                _ => response,
+            })
         }
         other => other,
     }
@@ -117,4 +121,11 @@ async fn would_vote<SM: RaftStateMachine<TypeConfig>>(
     };
     raft.external_request(question).await?;
     state.await.map_err(|_| Fatal::Stopped)
+}
+
+pub(super) fn answer<T, E: fmt::Display>(
+    result: Result<T, E>,
+    response: impl FnOnce(T) -> RaftResponse,
+) -> RaftResponse {
+    result.map_or_else(|error| RaftResponse::Failed(error.to_string()), response)
 }

@@ -158,6 +158,7 @@ impl Stage {
             "memory_limit_bytes" => metrics.memory_limit_bytes.set(value),
             "memory_full" => metrics.memory_full.set(value),
             "token_file_unusable" => metrics.token_file_unusable.set(value),
+            "forgotten" => metrics.forgotten.set(value),
             "restore_grace_seconds" => metrics.restore_grace_seconds.set(value),
             other => panic!("gauge {other}"),
         }

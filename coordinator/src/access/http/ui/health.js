@@ -28,7 +28,7 @@ export function healthOf({ node, serving, not_serving: reason, disk_hangs: hangs
     : dead.length === 0 ? `${voters.length === 1 ? 'The only voter answers' : `All ${all} answer`}: ${tolerates(up - needed, '')}`
       : `${up} of ${all} ${up === 1 ? 'answers' : 'answer'}, node ${dead.join(' and node ')} ${dead.length === 1 ? 'does' : 'do'} not: ${tolerates(up - needed, 'further ')}`;
   const why = reason ?? (hangs ? 'its disk does not answer' : 'drained, catching up or stopping (/readyz?verbose says which)');
-  const banner = !serving ? `Node ${node} serves no clients: ${why}.` : grace ? `The cluster was restored: new sessions are refused for another ${grace} s.` : '';
+  const banner = !serving ? `Node ${node} serves no clients: ${why}.` : grace ? `The cluster was restored or lost power: new sessions are refused for another ${grace} s.` : '';
   return { down, bad: banner !== '', headline: leads + held, banner };
 }
 

@@ -5,15 +5,50 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rowlock_env::disk::DirLock;
 use rowlock_env::time::Instant;
 use rowlock_state::FORGOTTEN_MAX;
 use tokio::sync::oneshot;
 
 use super::record::Record;
-use super::worker::{Done, State};
+use super::writer::Writer;
 use crate::entry::LogId;
 use crate::error::{DiskFailure, Unwritten};
 use crate::run_mark::RunMark;
+
+pub type Callback = Box<dyn FnOnce(io::Result<()>) + Send>;
+
+pub enum Done {
+    /// No receiver: a later awaited write covers this write.
+    Unawaited,
+    /// Called on the log's thread, and must not block.
+    Callback(Callback),
+    Waiter(oneshot::Sender<io::Result<()>>),
+}
+
+impl Done {
+    fn complete(self, result: &Result<(), DiskFailure>) {
+        let result = result.as_ref().map_err(DiskFailure::to_io).copied();
+        match self {
+            Done::Unawaited => {}
+            Done::Callback(callback) => callback(result),
+            Done::Waiter(waiter) => {
+                let _ = waiter.send(result); // the waiting task may have been dropped
+            }
+        }
+    }
+}
+
+pub(super) enum State {
+    Open {
+        writer: Box<Writer>,
+        /// Records without space on the disk, and all later records.
+        waiting: Option<RecordBatch>,
+        _lock: DirLock,
+    },
+    Failed(DiskFailure),
+    Closed,
+}
 
 pub(super) struct RecordBatch {
     pub(super) records: Vec<Record>,
@@ -48,6 +83,7 @@ impl RecordBatch {
     pub(super) fn write(&mut self, state: &mut State) -> Result<(), Unwritten> {
         match state {
             State::Open { writer, .. } => {
+                assert!(self.early.is_none() || self.close.is_none(), "a clean stop flushes");
                 let known = writer.checkpoint().committed;
                 let news =
                     self.committed.filter(|committed| Some(*committed) != known).map(Record::Committed);
@@ -109,6 +145,7 @@ impl Early {
     /// Returns whether this number of commands more may be acknowledged before their flush.
     pub(super) fn allows(&self, commands: u32) -> bool {
         let before = self.unflushed.map_or(0, |(before, _)| before);
+        assert!(before <= FORGOTTEN_MAX, "a restart raises tokens by no more");
         before + commands <= FORGOTTEN_MAX
     }
 }

@@ -23,9 +23,10 @@ use rowlock_env::time::{self, Instant};
 use rowlock_env::worker::{self, Worker};
 use rowlock_metrics::Metrics;
 use rowlock_metrics::memory::Tally;
+use rowlock_state::FORGOTTEN_MAX;
 use tokio::sync::oneshot;
 
-use super::batch::{Early, RecordBatch};
+use super::batch::{Done, Early, RecordBatch, State};
 use super::record::{Checkpoint, Record};
 use super::writer::Writer;
 use crate::entry::{Entry, LogId, Vote};
@@ -62,40 +63,6 @@ pub enum Job {
     /// Replaces the log's file by a failing file.
     #[cfg(test)]
     Replace(rowlock_env::disk::File),
-}
-
-pub type Callback = Box<dyn FnOnce(io::Result<()>) + Send>;
-
-pub enum Done {
-    /// No receiver: a later awaited write covers this write.
-    Unawaited,
-    /// Called on the log's thread, and must not block.
-    Callback(Callback),
-    Waiter(oneshot::Sender<io::Result<()>>),
-}
-
-impl Done {
-    pub(super) fn complete(self, result: &Result<(), DiskFailure>) {
-        let result = result.as_ref().map_err(DiskFailure::to_io).copied();
-        match self {
-            Done::Unawaited => {}
-            Done::Callback(callback) => callback(result),
-            Done::Waiter(waiter) => {
-                let _ = waiter.send(result); // the waiting task may have been dropped
-            }
-        }
-    }
-}
-
-pub(super) enum State {
-    Open {
-        writer: Box<Writer>,
-        /// Records without space on the disk, and all later records.
-        waiting: Option<RecordBatch>,
-        _lock: DirLock,
-    },
-    Failed(DiskFailure),
-    Closed,
 }
 
 struct Thread {
@@ -171,7 +138,7 @@ impl Thread {
         })
     }
 
-    /// Flushes acknowledged entries.
+    /// Flushes the entries that were acknowledged early.
     fn flush(&mut self) {
         let State::Open { writer, .. } = &mut self.state else { return };
         match writer.flush_written() {
@@ -227,8 +194,10 @@ impl Thread {
                 let (before, since) = early.unflushed.unwrap_or_else(|| (0, time::now()));
                 (before + commands, since)
             });
+            assert!(early.unflushed.is_none_or(|(count, _)| count <= FORGOTTEN_MAX), "a restart covers them");
             self.metrics.wal_unflushed_commands.set(early.unflushed.map_or(0, |(count, _)| count.into()));
             if batch.close.is_some() && early.unmarked.is_none() {
+                assert!(early.unflushed.is_none(), "a run is closed after its last flush");
                 // Without the mark the next start counts as one after a loss, which is safe.
                 early
                     .mark
@@ -263,6 +232,7 @@ impl Thread {
     /// Records the loss, then stops the node. Without the record the next start would count acknowledged
     /// entries as there, so the node keeps its process and retries; its log acknowledges nothing.
     fn report(&mut self, failure: DiskFailure) {
+        assert!(matches!(self.state, State::Failed(_)), "nothing is acknowledged any more");
         if let Some(early) = &mut self.early
             && let Err(error) = early.mark.forget()
         {

@@ -20,7 +20,8 @@ use tempfile::TempDir;
 
 use super::error::{DiskFailure, StorageError};
 use super::identity::Identity;
-use super::log::worker::{Done, Log};
+use super::log::batch::Done;
+use super::log::worker::Log;
 use super::open::{Opened, Storage};
 use super::testing::entry;
 use crate::entry::{Entry, Vote};

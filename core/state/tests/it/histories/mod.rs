@@ -4,7 +4,7 @@
 //!
 //! Several replicas apply each history, one from the first command on and others from snapshots that were
 //! taken on the way ([`replicas`]). After every command they must agree with each other and with the oracle,
-//! and answers stay within their bounds ([`bounds`]).
+//! and answers stay within their bounds ([`bounds`]). The power is cut now and then ([`restart`]).
 //!
 //! `ROWLOCK_SEEDS=10000 cargo test -p rowlock-state --test it histories` runs that many; `ROWLOCK_FIRST_SEED`
 //! begins elsewhere.
@@ -14,12 +14,14 @@
 mod bounds;
 mod chance;
 mod replicas;
+mod restart;
 mod steps;
 
 use std::panic::AssertUnwindSafe;
 
 use chance::Chance;
 use replicas::Replicas;
+use restart::PowerLoss;
 use steps::Generator;
 
 /// Seeds of an ordinary run.
@@ -54,7 +56,7 @@ fn restored_replicas_agree_and_keep_all_promises() {
 fn run(seed: u64, latest: &mut Vec<String>) -> Result<(), String> {
     let mut chance = Chance::new(seed);
     let mut generator = Generator::new(&mut chance);
-    let mut replicas = Replicas::new();
+    let (mut replicas, mut power_loss) = (Replicas::new(), PowerLoss::new(seed));
     for _ in 0..COMMANDS {
         let (stamp, proposal) = generator.next(&mut chance, replicas.first());
         let mut text = format!("{stamp:?} {} {:?}", proposal.session, proposal.command);
@@ -62,6 +64,7 @@ fn run(seed: u64, latest: &mut Vec<String>) -> Result<(), String> {
         latest.push(text);
         let applied = replicas.apply(stamp, &proposal)?;
         generator.learn(&proposal, &applied);
+        power_loss.follow((stamp, &proposal), replicas.first())?;
         if chance.one_in(8) {
             replicas.restore_one()?;
         }

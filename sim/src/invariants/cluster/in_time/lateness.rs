@@ -47,7 +47,7 @@ const KINDS: [(Debt, &str, u64); 14] = [
     (Debt::Heartbeat, "heartbeat", 150),
     (Debt::Call, "call", 400),
     (Debt::Grant, "grant", 200),
-    (Debt::Removal, "removal", 150),
+    (Debt::Removal, "removal", 200),
     (Debt::Notice, "notice", 700),
     (Debt::Probe, "probe", 200),
     (Debt::Question, "question", 300),

@@ -9,7 +9,7 @@
 mod model;
 mod search;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rowlock_proto::{CreateMode, SessionId};
 
@@ -41,6 +41,8 @@ pub struct Linearizability {
     /// Calls whose outcome is unknown, by session and order of sending.
     unknown: BTreeMap<(SessionId, u64), (CallId, Number)>,
     counted: u64,
+    /// Containers and TTL znodes at the beginning of this life.
+    wild: BTreeSet<String>,
 }
 
 /// Returns the plain znodes that a call names, or nothing for a call outside the model.
@@ -83,7 +85,9 @@ impl Linearizability {
     fn add(&mut self, path: &str) -> Number {
         self.counted += 1;
         let (number, shared) = (self.counted as Number, Path::from(path));
-        self.components.insert(number, Component::of(&shared, self.nodes.get(path).cloned()));
+        let mut component = Component::of(&shared, self.nodes.get(path).cloned());
+        component.has_given_up |= self.wild.contains(path);
+        self.components.insert(number, component);
         self.of_path.insert(shared, number);
         number
     }
@@ -181,6 +185,7 @@ impl Invariant for Linearizability {
                     self.nodes.remove(&znode.path);
                 }
             },
+            Fact::NewLife(new) => self.wild.clone_from(&new.wild),
             Fact::Logged(logged) => {
                 if let Ok(answer) = &logged.result {
                     self.numbered(&logged.op, answer);

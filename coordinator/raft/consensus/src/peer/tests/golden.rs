@@ -74,6 +74,7 @@ fn raft_responses() -> Vec<RaftResponse> {
         RaftResponse::Failed("no room".to_owned()),
         RaftResponse::AppendQuiet(AppendResponse::Conflict),
         RaftResponse::ForgetfulVote(voted),
+        RaftResponse::ForgetfulAppend(AppendResponse::Conflict),
     ]
 }
 
