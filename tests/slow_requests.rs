@@ -5,6 +5,7 @@ use std::fs;
 
 use rowlock_client::CreateMode;
 use serde_json::{Value, json};
+use tokio::sync::Mutex;
 
 use crate::support::cluster::{Cluster, FAST};
 use crate::support::http::{get, request};
@@ -39,10 +40,11 @@ async fn a_slow_request_is_told_of_with_its_stages_also_where_a_follower_forward
     let follower = it.ids().into_iter().find(|id| *id != leader).unwrap();
     for node in [leader, follower] {
         let path = format!("/of-{node}");
+        // The first request of a second is written, so all requests are of the kind that is looked for.
+        let session = Mutex::new(RawClient::attach(it.endpoint(node), 20_000).await);
         let ask = async || {
-            let mut raw = RawClient::attach(it.endpoint(node), 20_000).await;
-            let _ =
-                raw.create(&path, "what is in a znode is nobody's business", CreateMode::Persistent).await;
+            let data = "what is in a znode is nobody's business";
+            let _ = session.lock().await.create(&path, data, CreateMode::Persistent).await;
         };
         let line = told(&it, node, &["op=\"create\"", &format!("path=\"{path}\"")], ask).await;
         for stage in STAGES.into_iter().chain(["took_ms", "outbox_ms"]) {
