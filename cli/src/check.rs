@@ -108,9 +108,11 @@ impl Perf {
         let nearest = trips.iter().map(|times| times.percentile(50)).min().unwrap_or_default();
         let least = ms(flushes.percentile(50) + nearest);
         outln!("a commit takes {least} at least: a flush, and a round trip to the nearest node");
-        if locks.acknowledge() != Acknowledge::Flushed {
+        if locks.acknowledge() != Acknowledge::Flushed && !trips.is_empty() {
             let (trip, within) = (ms(nearest), locks.flush_within_ms);
-            outln!("a lock's takes {trip}: [locks] acknowledge = \"written\", flushed within {within} ms");
+            outln!(
+                "a commit about locks takes {trip} at least: [locks] acknowledge = \"written\", flushed within {within} ms"
+            );
         }
         let farthest = trips.iter().map(|times| times.percentile(99)).max();
         let wrong = misfits(&raft, farthest);

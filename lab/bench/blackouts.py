@@ -27,7 +27,7 @@ class Machines(elections.Rowlock):
     """Three nodes whose power can be cut."""
 
     def __init__(self, program, settings):
-        self.mounted = {}
+        self.mounted = set()
         super().__init__(program, settings + '[session]\nmin_timeout_ms = 500\nmax_timeout_ms = 2000\n', peer_host=self.prepare)
 
     def prepare(self, node):
@@ -46,9 +46,9 @@ class Machines(elections.Rowlock):
         # The kernel flushes nothing by itself for as long as a round takes.
         subprocess.run(["mount", "-o", "loop,commit=300", image, folder], check=True)
         os.chmod(folder, 0o700)
-        self.mounted[node] = str(uuid.uuid4())
+        self.mounted.add(node)
         with open(f"{self.folder}/boot-{node}", "w") as file:
-            file.write(self.mounted[node] + "\n")
+            file.write(f"{uuid.uuid4()}\n")
 
     def command(self, node):
         bind = f'mount --bind "{self.folder}/boot-{node}" /proc/sys/kernel/random/boot_id && exec "$@"'

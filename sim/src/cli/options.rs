@@ -18,8 +18,8 @@ pub struct Common {
     /// Simulated seconds under load and faults; healing and the audit come on top
     #[arg(long, value_name = "S", default_value_t = SECONDS, value_parser = clap::value_parser!(u64).range(8..=86_400))]
     seconds: u64,
-    /// Faults to draw from: all, wiped, life, cuts, floods, calm, over-budget [default: all; for mutants,
-    /// the faults that reveal each soonest]
+    /// Faults to draw from: all, wiped, life, cuts, blackouts, floods, calm, over-budget [default: all; for
+    /// mutants, the faults that reveal each soonest]
     #[arg(long, value_name = "NAME")]
     scenario: Option<Scenario>,
     /// Run with a deliberate mistake, which the run should find: a name of `rowlock sim mutants --list`,
