@@ -15,7 +15,7 @@ const CEILINGS: [(&str, usize); 16] = [
     ("client/rust", 5),
     ("coordinator", 7),
     ("coordinator/access/history", 3),
-    ("coordinator/raft/consensus", 7),
+    ("coordinator/raft/consensus", 4),
     ("coordinator/storage/wal", 3),
     ("core/env", 2),
     ("core/proto", 6),

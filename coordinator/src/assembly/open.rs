@@ -260,7 +260,7 @@ async fn open_storage(
     let on_fatal = move |error: &DiskFailure| failure.fail(NodeError::Disk(error.to_string()));
     let settings = (config.log_segment_bytes, config.locks.acknowledge());
     metrics.locks_written.set(u64::from(settings.1 != Acknowledge::Flushed));
-    Storage::open_acknowledging(&config.data_dir, identity, Arc::new(on_fatal), metrics, settings).await
+    Storage::open_with(&config.data_dir, identity, Arc::new(on_fatal), metrics, settings).await
 }
 
 /// Creates the pool of the other nodes, with their configured addresses.

@@ -47,7 +47,6 @@ pub struct Shape {
     pub flush_within_ms: Option<u64>,
     /// Longest session timeout that nodes grant, which is the grace after a restart, too.
     pub max_timeout_ms: u32,
-    /// Clients use only locks.
     pub has_only_locks: bool,
     /// Nodes change between the two modes of acknowledgement at their starts.
     pub changes_mode: bool,

@@ -70,23 +70,12 @@ impl Storage {
         on_fatal: OnFatal,
         metrics: Arc<Metrics>,
     ) -> Result<Opened, StorageError> {
-        Self::open_with(dir, identity, on_fatal, metrics, SEGMENT_BYTES).await
+        let settings = (SEGMENT_BYTES, Acknowledge::Flushed);
+        Self::open_with(dir, identity, on_fatal, metrics, settings).await
     }
 
     /// Opens the folder like [`Storage::open`], with `segment_bytes` per segment.
     pub async fn open_with(
-        dir: &Path,
-        identity: Identity,
-        on_fatal: OnFatal,
-        metrics: Arc<Metrics>,
-        segment_bytes: u64,
-    ) -> Result<Opened, StorageError> {
-        let settings = (segment_bytes, Acknowledge::Flushed);
-        Self::open_acknowledging(dir, identity, on_fatal, metrics, settings).await
-    }
-
-    /// Opens the folder like [`Storage::open_with`].
-    pub async fn open_acknowledging(
         dir: &Path,
         identity: Identity,
         on_fatal: OnFatal,

@@ -28,7 +28,6 @@ pub struct RecoveryReport {
 }
 
 impl RecoveryReport {
-    /// Describes a recovered log.
     pub(super) fn of(found: &Recovered) -> Self {
         let checkpoint = found.log.checkpoint();
         RecoveryReport {

@@ -35,7 +35,6 @@ pub enum Memory {
     Dropped,
 }
 
-/// Content of the mark.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Run {
     Open {
@@ -100,12 +99,14 @@ impl RunMark {
         let before = self.memory();
         match before {
             Memory::Whole => self.open(),
-            Memory::Forgotten if mutant::is(Mutant::MarkOverwritten) => {
-                self.write(Run::Open { boot: self.boot.clone().unwrap_or_default() }, Run::Forgotten)
-            }
             Memory::Forgotten => {
                 rare::taken(Rare::NodeHasForgotten);
-                self.write(Run::Forgotten, Run::Forgotten)
+                if mutant::is(Mutant::MarkOverwritten) {
+                    self.write(Run::Open { boot: self.boot.clone().unwrap_or_default() })?;
+                    *self.state.lock() = Some(Run::Forgotten);
+                    return Ok(());
+                }
+                self.write(Run::Forgotten)
             }
             Memory::Dropped => Ok(()),
         }?;
@@ -136,8 +137,7 @@ impl RunMark {
         };
         if vote.is_none() && claim.log == LogState::Begun {
             vote = vote_of_log(claim)?;
-            let state = Run::Dropped { vote, is_done: false };
-            self.write(state.clone(), state)?;
+            self.write(Run::Dropped { vote, is_done: false })?;
         }
         rare::taken(Rare::StateDropped);
         let path = self.dir.path();
@@ -159,15 +159,13 @@ impl RunMark {
     /// Records that log and snapshots are new, and that the log has the vote. Blocks.
     pub(super) fn dropped(&self) -> Result<(), StorageError> {
         assert_eq!(self.memory(), Memory::Dropped, "only a demanded removal happens");
-        let state = Run::Dropped { vote: None, is_done: true };
-        self.write(state.clone(), state)
+        self.write(Run::Dropped { vote: None, is_done: true })
     }
 
     /// Demands the removal of the log and the snapshots at the next start: the cluster has restarted without
     /// entries that this node has applied. Blocks.
     pub fn demand_drop(&self) -> Result<(), StorageError> {
-        let state = Run::Dropped { vote: None, is_done: false };
-        self.write(state.clone(), state)?;
+        self.write(Run::Dropped { vote: None, is_done: false })?;
         assert_eq!(self.memory(), Memory::Dropped, "a node that drops its state votes no more");
         Ok(())
     }
@@ -187,7 +185,7 @@ impl RunMark {
         if self.boot.is_none() || self.memory() != Memory::Whole || mutant::is(Mutant::FailedFlushUnmarked) {
             return Ok(());
         }
-        self.write(Run::Forgotten, Run::Forgotten)?;
+        self.write(Run::Forgotten)?;
         assert_eq!(self.memory(), Memory::Forgotten, "no vote of this run counts from now on");
         Ok(())
     }
@@ -197,13 +195,12 @@ impl RunMark {
         if self.boot.is_none() || self.memory() != Memory::Whole {
             return Ok(());
         }
-        self.write(Run::Closed, Run::Closed)
+        self.write(Run::Closed)
     }
 
     fn open(&self) -> Result<(), StorageError> {
         if let Some(boot) = &self.boot {
-            let state = Run::Open { boot: boot.clone() };
-            return self.write(state.clone(), state);
+            return self.write(Run::Open { boot: boot.clone() });
         }
         if self.state.lock().is_some() {
             let removed = self.dir.remove(FILE).and_then(|()| self.dir.sync());
@@ -213,11 +210,10 @@ impl RunMark {
         Ok(())
     }
 
-    /// Writes `written`, and counts as `state` from then on.
-    fn write(&self, written: Run, state: Run) -> Result<(), StorageError> {
-        let result = self.dir.write_atomic(FILE, text(&written).as_bytes());
+    fn write(&self, run: Run) -> Result<(), StorageError> {
+        let result = self.dir.write_atomic(FILE, text(&run).as_bytes());
         result.map_err(StorageError::io("writing", &self.path()))?;
-        *self.state.lock() = Some(state);
+        *self.state.lock() = Some(run);
         Ok(())
     }
 

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use rowlock_env::time;
 use rowlock_proto::NodeId;
 use rowlock_wal::{
-    DiskFailure, Done, Entry, Identity, LeaderId, LogId, Opened, Payload, SnapshotMeta, Storage,
+    Acknowledge, DiskFailure, Done, Entry, Identity, LeaderId, LogId, Opened, Payload, SnapshotMeta, Storage,
     StorageError, Vote,
 };
 use rowlock_world::disk::HostDisk;
@@ -89,7 +89,14 @@ fn entry(term: u64, index: u64, rng: &mut Rng) -> Entry {
 async fn open() -> Result<Opened, StorageError> {
     let identity = Identity { cluster: "test".to_owned(), node: NodeId(1) };
     let on_fatal = Arc::new(|_: &DiskFailure| {}); // the waiters receive the failure
-    Storage::open_with(Path::new("/data/node"), identity, on_fatal, Arc::default(), SEGMENT_BYTES).await
+    Storage::open_with(
+        Path::new("/data/node"),
+        identity,
+        on_fatal,
+        Arc::default(),
+        (SEGMENT_BYTES, Acknowledge::Flushed),
+    )
+    .await
 }
 
 fn held(opened: &Opened) -> Held {

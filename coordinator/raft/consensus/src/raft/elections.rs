@@ -62,7 +62,7 @@ pub struct Elections<SM: RaftStateMachine<TypeConfig>> {
     pub timers: RaftConfig,
 }
 
-/// Answers to a pre-vote.
+/// Outcome of an election, as the answers to a pre-vote predict it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Prospect {
     Loses,

@@ -23,6 +23,7 @@ use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_state::command::{Batch, Proposal};
 use rowlock_transport::limits::PEER_FRAME_MAX_BYTES;
+use rowlock_wal::memlog::MemLog;
 use rowlock_wal::{Done, Log};
 
 use super::recollection::{Recollection, RestartEntry};
@@ -148,8 +149,8 @@ impl LogStore {
     /// state machine and this log see only the replacement: the entry is as old as the leadership.
     fn put_restart(&self, entries: &mut [rowlock_wal::Entry]) {
         let Some(restart) = &self.restart else { return };
-        let vote = self.log.checkpoint().vote.map(|vote| vote.leader_id);
         for entry in entries.iter_mut().filter(|entry| entry.payload == rowlock_wal::Payload::Blank) {
+            let vote = self.log.checkpoint().vote.map(|vote| vote.leader_id);
             let by = entry.log_id.leader_id;
             // An older entry of this node comes again from a later leader, for whom this node has voted.
             assert!(vote >= Some(by), "a log has no entry of a leader beyond its vote");
@@ -159,25 +160,23 @@ impl LogStore {
         }
     }
 
-    /// Returns whether the log has another entry at that position, as far as the log knows.
-    pub fn contradicts(&self, id: LogId) -> bool {
-        let log = self.log.read();
-        let checkpoint = log.checkpoint();
-        let ours = |at: Option<rowlock_wal::LogId>| at.map(stored::raft_log_id);
-        if let Some(purged) = ours(checkpoint.purged)
-            && id.index <= purged.index
-        {
-            // An earlier entry of a later leader cannot be in this log.
-            return if id.index == purged.index { id != purged } else { id.leader_id > purged.leader_id };
-        }
-        let there = log.range(&(id.index..=id.index)).next().map(|entry| entry.log_id);
-        ours(there).is_some_and(|there| there != id)
-    }
-
     /// Returns the log itself. Only openraft's core may write to the log.
     pub fn log(&self) -> &Log {
         &self.log
     }
+}
+
+/// Returns whether the log has another entry at that position, as far as the log knows.
+pub fn contradicts(log: &MemLog, id: LogId) -> bool {
+    let ours = |at: Option<rowlock_wal::LogId>| at.map(stored::raft_log_id);
+    if let Some(purged) = ours(log.checkpoint().purged)
+        && id.index <= purged.index
+    {
+        // An earlier entry of a later leader cannot be in this log.
+        return if id.index == purged.index { id != purged } else { id.leader_id > purged.leader_id };
+    }
+    let there = log.range(&(id.index..=id.index)).next().map(|entry| entry.log_id);
+    ours(there).is_some_and(|there| there != id)
 }
 
 fn report(hook: &dyn NodeHook, entry: &rowlock_wal::Entry) {

@@ -19,7 +19,7 @@ use rowlock_wal::{Opened, SnapshotStore, StorageError};
 use super::acks::Acks;
 use super::contradiction::{Contradiction, DropState, Find, ids_in, last_shared};
 use super::lease::{LeaderLease, ROUND_MAX};
-use super::log_store::{Classes, LogStore};
+use super::log_store::{Classes, LogStore, contradicts};
 use super::network::Network;
 use super::quorum_contact::QuorumContact;
 use super::recollection::{Recollection, RestartEntry};
@@ -146,9 +146,10 @@ pub async fn open(
 /// Finds positions at which this log has another entry.
 fn finding(log: LogStore) -> Find {
     Arc::new(move |request| {
-        let last = log.log().checkpoint().last?.index;
-        last_shared(request, last).filter(|id| log.contradicts(*id))?;
-        let first = ids_in(request).find(|id| log.contradicts(*id)).map(|id| id.index);
+        let log = log.log().read();
+        let last = log.checkpoint().last?.index;
+        last_shared(request, last).filter(|id| contradicts(&log, *id))?;
+        let first = ids_in(request).find(|id| contradicts(&log, *id)).map(|id| id.index);
         assert!(first.is_some_and(|first| first <= last), "this log has another entry there");
         first
     })

@@ -141,7 +141,7 @@ impl Thread {
     /// Flushes the entries that were acknowledged early.
     fn flush(&mut self) {
         let State::Open { writer, .. } = &mut self.state else { return };
-        match writer.flush_written() {
+        match writer.flush() {
             Ok(()) => {
                 self.early.iter_mut().for_each(|early| early.unflushed = None);
                 self.metrics.wal_unflushed_commands.set(0);

@@ -165,11 +165,7 @@ impl Writer {
     /// # Errors
     /// After [`Unwritten::NoRoom`] the caller must not pass the first [`Writer::staged`] records again.
     pub fn write<'a>(&mut self, records: impl IntoIterator<Item = &'a Record>) -> Result<(), Unwritten> {
-        self.taken = 0;
-        for record in records {
-            self.stage(record)?;
-            self.taken += 1;
-        }
+        self.stage_all(records)?;
         self.flush()?;
         let count = self.taken;
         assert!(self.staged.is_empty() && self.staged() == count, "all records of the write are on disk");
@@ -179,7 +175,8 @@ impl Writer {
         self.recycle()
     }
 
-    /// Writes records at the end of the log, not durably on return. The caller must flush later.
+    /// Writes records at the end of the log, not durably on return. The caller must call [`Writer::flush`]
+    /// later.
     ///
     /// # Errors
     /// The same as [`Writer::write`].
@@ -187,22 +184,13 @@ impl Writer {
         &mut self,
         records: impl IntoIterator<Item = &'a Record>,
     ) -> Result<(), Unwritten> {
-        self.taken = 0;
-        for record in records {
-            self.stage(record)?;
-            self.taken += 1;
-        }
+        self.stage_all(records)?;
         self.is_marked = false;
         if !self.staged.is_empty() {
             self.hand_over()?;
         }
         self.active.check();
         Ok(())
-    }
-
-    /// Flushes the records of [`Writer::write_unflushed`].
-    pub fn flush_written(&mut self) -> Result<(), Unwritten> {
-        self.flush()
     }
 
     /// Returns the number of staged records of the last write: the next write includes these records.
@@ -219,6 +207,15 @@ impl Writer {
         }
         self.write(&[Record::Mark(0)])?;
         self.is_marked = true;
+        Ok(())
+    }
+
+    fn stage_all<'a>(&mut self, records: impl IntoIterator<Item = &'a Record>) -> Result<(), Unwritten> {
+        self.taken = 0;
+        for record in records {
+            self.stage(record)?;
+            self.taken += 1;
+        }
         Ok(())
     }
 
@@ -298,7 +295,7 @@ impl Writer {
         }
     }
 
-    fn flush(&mut self) -> Result<(), Unwritten> {
+    pub fn flush(&mut self) -> Result<(), Unwritten> {
         if mutant::is(Mutant::AckBeforeFlush) {
             self.sync()?;
             return self.hand_over();

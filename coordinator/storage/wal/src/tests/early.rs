@@ -20,8 +20,7 @@ const WITHIN: Duration = Duration::from_millis(100);
 async fn open(acknowledge: Acknowledge) -> Opened {
     let settings = (64 << 10, acknowledge);
     let on_fatal = Arc::new(|_: &_| {});
-    let opened =
-        Storage::open_acknowledging(Path::new("/data"), identity(), on_fatal, Arc::default(), settings);
+    let opened = Storage::open_with(Path::new("/data"), identity(), on_fatal, Arc::default(), settings);
     opened.await.expect("opens")
 }
 

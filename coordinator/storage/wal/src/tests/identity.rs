@@ -4,7 +4,7 @@ use super::*;
 
 async fn open_as(dir: &Path, cluster: &str, node: u64) -> Result<Opened, StorageError> {
     let identity = Identity { cluster: cluster.to_owned(), node: NodeId(node) };
-    Storage::open_with(dir, identity, Arc::new(|_| {}), Arc::default(), SMALL).await
+    Storage::open_with(dir, identity, Arc::new(|_| {}), Arc::default(), (SMALL, Acknowledge::Flushed)).await
 }
 
 #[tokio::test]

@@ -22,7 +22,7 @@ use super::error::{DiskFailure, StorageError};
 use super::identity::Identity;
 use super::log::batch::Done;
 use super::log::worker::Log;
-use super::open::{Opened, Storage};
+use super::open::{Acknowledge, Opened, Storage};
 use super::testing::entry;
 use crate::entry::{Entry, Vote};
 
@@ -39,7 +39,7 @@ fn temp() -> TempDir {
 
 async fn try_open(dir: &Path) -> Result<Opened, StorageError> {
     let unexpected = Arc::new(|failure: &DiskFailure| panic!("{failure}"));
-    Storage::open_with(dir, identity(), unexpected, Arc::default(), SMALL).await
+    Storage::open_with(dir, identity(), unexpected, Arc::default(), (SMALL, Acknowledge::Flushed)).await
 }
 
 async fn open(dir: &Path) -> Opened {
@@ -51,7 +51,9 @@ async fn open_recording(dir: &Path, metrics: Arc<Metrics>) -> (Opened, Arc<Mutex
     let failures = Arc::new(Mutex::new(Vec::new()));
     let collected = failures.clone();
     let on_fatal = Arc::new(move |failure: &DiskFailure| collected.lock().push(failure.clone()));
-    let opened = Storage::open_with(dir, identity(), on_fatal, metrics, SMALL).await.expect("opens");
+    let opened = Storage::open_with(dir, identity(), on_fatal, metrics, (SMALL, Acknowledge::Flushed))
+        .await
+        .expect("opens");
     (opened, failures)
 }
 

@@ -5,7 +5,7 @@ use openraft::storage::IOFlushed;
 use openraft::storage::RaftLogStorage;
 
 use super::*;
-use crate::raft::log_store::LogStore;
+use crate::raft::log_store::{self, LogStore};
 use crate::raft::recollection::{Recollection, RestartEntry};
 use crate::raft::stored;
 use crate::raft::testing::{entry, log_id, vote};
@@ -52,15 +52,18 @@ async fn only_the_first_entry_of_a_leadership_for_a_restart_is_the_restart() {
 async fn a_log_knows_which_positions_contradict_its_own() {
     let dir = temp();
     let mut log = LogStore::new(open(dir.path()).await.log);
+    let contradicts = |log: &LogStore, id| log_store::contradicts(&log.log().read(), id);
     for index in 0..5 {
         append(&mut log, entry(2, index, b"x")).await;
     }
-    assert!((0..5).all(|index| !log.contradicts(log_id(2, index))));
-    assert!(log.contradicts(log_id(1, 3)) && log.contradicts(log_id(3, 3)));
-    assert!(!log.contradicts(log_id(3, 5)), "this log ends before");
+    assert!((0..5).all(|index| !contradicts(&log, log_id(2, index))));
+    assert!(contradicts(&log, log_id(1, 3)) && contradicts(&log, log_id(3, 3)));
+    assert!(!contradicts(&log, log_id(3, 5)), "this log ends before");
     log.purge(log_id(2, 2)).await.expect("is purged");
     let by_other = LogId { leader_id: LeaderId { term: 2, node_id: 9 }, index: 1 };
-    assert!(log.contradicts(log_id(3, 2)) && log.contradicts(log_id(3, 1)) && log.contradicts(by_other));
-    assert!(!log.contradicts(log_id(2, 2)) && !log.contradicts(log_id(2, 1)));
-    assert!(!log.contradicts(log_id(1, 1)), "it may have been there");
+    assert!(
+        contradicts(&log, log_id(3, 2)) && contradicts(&log, log_id(3, 1)) && contradicts(&log, by_other)
+    );
+    assert!(!contradicts(&log, log_id(2, 2)) && !contradicts(&log, log_id(2, 1)));
+    assert!(!contradicts(&log, log_id(1, 1)), "it may have been there");
 }
