@@ -7,10 +7,8 @@ use std::fmt::Debug;
 use std::io;
 use std::ops::RangeBounds;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::{Stream, stream};
 use openraft::errors::LeaderChanged;
 use openraft::storage::{
@@ -21,14 +19,13 @@ use rowlock_env::busy_poll::BusyPoll;
 use rowlock_env::choice::{self, Choice};
 use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
-use rowlock_state::command::{Batch, Proposal};
 use rowlock_transport::limits::PEER_FRAME_MAX_BYTES;
 use rowlock_wal::memlog::MemLog;
 use rowlock_wal::{Done, Log};
 
+use super::classes::Classes;
 use super::recollection::{Recollection, RestartEntry};
 use super::stored;
-use crate::applied_state::AppliedState;
 use crate::entry_times::EntryTimes;
 use crate::limits::{BATCH_MAX_BYTES, REPLICATION_READ_MAX_BYTES};
 use crate::node_hook::{Hook, NodeHook};
@@ -47,52 +44,6 @@ pub struct LogStore {
     recollection: Recollection,
     restart: Option<RestartEntry>,
     classes: Option<Arc<Classes>>,
-}
-
-/// Classes of the entries: what a restart of the cluster undoes is acknowledged before the flush.
-pub struct Classes {
-    replica: Arc<AppliedState>,
-    /// Index of the last entry of the other class: the applied state decides on later entries only with all
-    /// effects of that entry.
-    others: AtomicU64,
-}
-
-impl Classes {
-    /// Creates the classes of a log that ends at `last`.
-    pub fn new(replica: Arc<AppliedState>, last: u64) -> Classes {
-        Classes { replica, others: AtomicU64::new(last) }
-    }
-
-    /// Returns the number of commands, if a restart undoes all commands of all entries.
-    fn of(&self, entries: &[rowlock_wal::Entry]) -> Option<u32> {
-        let mut sum = Some(0);
-        for entry in entries {
-            let rowlock_wal::Payload::Normal(payload) = &entry.payload else {
-                sum = None;
-                continue;
-            };
-            let commands = self.of_entry(payload);
-            assert!(commands != Some(0), "an entry without commands is of the other class");
-            if commands.is_none() {
-                self.others.fetch_max(entry.log_id.index, Ordering::AcqRel);
-            }
-            sum = sum.zip(commands).map(|(sum, more)| sum + more);
-        }
-        sum
-    }
-
-    fn of_entry(&self, bytes: &Bytes) -> Option<u32> {
-        let count = |batch: &Batch| u32::try_from(batch.proposals.len()).ok().filter(|count| *count > 0);
-        if mutant::is(Mutant::MixedClass) {
-            return self.replica.batch_cache.peek(bytes, count);
-        }
-        self.replica.batch_cache.peek(bytes, |batch| {
-            let state = self.replica.state.read();
-            let knows_others = self.replica.applied_index() >= self.others.load(Ordering::Acquire);
-            let is_undone = |proposal: &Proposal| state.is_undone_by_restart(&proposal.command);
-            if knows_others && batch.proposals.iter().all(is_undone) { count(batch) } else { None }
-        })
-    }
 }
 
 #[derive(Clone)]
@@ -258,6 +209,9 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     async fn truncate_after(&mut self, last_log_id: Option<LogId>) -> Result<(), io::Error> {
         let after = last_log_id.map(stored::log_id);
         self.hook.notify(|hook| hook.truncated(after.map(stored::position)));
+        if let Some(classes) = &self.classes {
+            classes.truncate_after(after.map_or(0, |after| after.index));
+        }
         self.log.truncate_after(after).await
     }
 

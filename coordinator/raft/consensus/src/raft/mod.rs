@@ -3,6 +3,7 @@
 
 pub mod acks;
 pub mod append_pipeline;
+pub mod classes;
 pub mod compaction;
 pub mod contradiction;
 pub mod elections;

@@ -17,9 +17,10 @@ use rowlock_proto::NodeId;
 use rowlock_wal::{Opened, SnapshotStore, StorageError};
 
 use super::acks::Acks;
+use super::classes::Classes;
 use super::contradiction::{Contradiction, DropState, Find, ids_in, last_shared};
 use super::lease::{LeaderLease, ROUND_MAX};
-use super::log_store::{Classes, LogStore, contradicts};
+use super::log_store::{LogStore, contradicts};
 use super::network::Network;
 use super::quorum_contact::QuorumContact;
 use super::recollection::{Recollection, RestartEntry};

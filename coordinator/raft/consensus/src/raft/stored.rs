@@ -130,8 +130,9 @@ mod tests {
 
     #[test]
     fn stored_types_round_trip_with_openrafts_bytes() {
-        let blank = Entry { log_id: testing::log_id(3, 9), payload: EntryPayload::Blank };
-        for raft in [blank, testing::entry(3, 8, b"commands"), testing::membership_entry(3, 7)] {
+        for raft in
+            [testing::blank_entry(3, 9), testing::entry(3, 8, b"commands"), testing::membership_entry(3, 7)]
+        {
             let stored = entry(raft.clone());
             assert_eq!(codec::encode(&stored), codec::encode(&raft));
             assert_eq!(raft_entry(stored), raft);

@@ -20,6 +20,10 @@ pub fn entry(term: u64, index: u64, payload: &[u8]) -> Entry {
     Entry { log_id: log_id(term, index), payload }
 }
 
+pub fn blank_entry(term: u64, index: u64) -> Entry {
+    Entry { log_id: log_id(term, index), payload: EntryPayload::Blank }
+}
+
 /// Returns an entry with a membership of one node.
 pub fn membership_entry(term: u64, index: u64) -> Entry {
     let member = Member { peer_addr: "a:1".to_owned(), client_addr: "b:2".to_owned() };

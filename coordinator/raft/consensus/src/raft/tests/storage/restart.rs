@@ -8,12 +8,8 @@ use super::*;
 use crate::raft::log_store::{self, LogStore};
 use crate::raft::recollection::{Recollection, RestartEntry};
 use crate::raft::stored;
-use crate::raft::testing::{entry, log_id, vote};
+use crate::raft::testing::{blank_entry, entry, log_id, vote};
 use crate::raft_types::{Entry, EntryPayload, LeaderId, LogId};
-
-fn blank(term: u64, index: u64) -> Entry {
-    Entry { log_id: log_id(term, index), payload: EntryPayload::Blank }
-}
 
 async fn append(log: &mut LogStore, entry: Entry) {
     log.append([entry], IOFlushed::noop()).await.expect("is appended");
@@ -35,16 +31,16 @@ async fn only_the_first_entry_of_a_leadership_for_a_restart_is_the_restart() {
     let is_restart = |log: &LogStore, index| payload(log, index) == entry(1, 0, b"restart").payload;
 
     log.save_vote(&vote(2, 1)).await.expect("is saved");
-    append(&mut log, blank(2, 0)).await;
+    append(&mut log, blank_entry(2, 0)).await;
     assert!(!is_restart(&log, 0), "a usual leadership");
     recollection.stands_for_restart(3);
     log.save_vote(&vote(3, 1)).await.expect("is saved");
-    append(&mut log, blank(3, 1)).await;
+    append(&mut log, blank_entry(3, 1)).await;
     assert!(is_restart(&log, 1));
     append(&mut log, entry(3, 2, b"commands")).await;
     assert!(!is_restart(&log, 2));
     log.save_vote(&vote(4, 2)).await.expect("is saved");
-    append(&mut log, blank(3, 3)).await;
+    append(&mut log, blank_entry(3, 3)).await;
     assert!(!is_restart(&log, 3), "a later leader sends what this node appended before");
 }
 
