@@ -79,6 +79,8 @@ named! {
     RestartElected = "restart-elected";
     /// A node drops a state that the cluster has left behind.
     StateDropped = "state-dropped";
+    /// The leader's log is purged between Raft's decision to send entries and the read of the entries.
+    PurgedBeforeRead = "purged-before-read";
     /// The disk is full, and the log uses the reserved space.
     ReserveGivenUp = "reserve-given-up";
     /// The disk is full, and the log waits for space.

@@ -53,8 +53,8 @@ pub struct AppendPipeline<'l, S> {
     idle_max: Duration,
     /// Time of the last answer, or of the first request after an idle period.
     moved: Instant,
-    /// Send error of a request, reported after the answers to all earlier requests.
-    failed: Option<PeerError>,
+    /// Error of a request that was not sent, reported after the answers to all earlier requests.
+    failed: Option<RPCError<TypeConfig>>,
     done: bool,
 }
 
@@ -107,7 +107,7 @@ impl<'l, S: Stream<Item = AppendRequest> + Send + Unpin + 'l> AppendPipeline<'l,
             let (has_room, waits) = (self.has_room(), self.waits());
             if self.input.is_none() && !waits {
                 self.done = true;
-                return self.failed.take().map(|error| Err(self.faults.fault(&error)));
+                return self.failed.take().map(Err);
             }
             tokio::select! {
                 biased;
@@ -147,8 +147,13 @@ impl<'l, S: Stream<Item = AppendRequest> + Send + Unpin + 'l> AppendPipeline<'l,
         self.link.unanswered().next().is_some()
     }
 
+    /// Sends a request, or ends the input: then Raft decides again what the follower needs.
     fn send(&mut self, request: AppendRequest) {
-        debug_assert!(continues(&request), "entries follow each other and the one before them");
+        if !continues(&request) {
+            rare::taken(Rare::PurgedBeforeRead);
+            let purged = "entries were purged from the log before they were read for this node";
+            return self.fail(Unreachable::from_string(purged).into());
+        }
         assert!(self.has_room(), "requests are sent within the window");
         let (leader, prev, since) = (request.vote.leader_id, request.prev_log_id, time::now());
         let last = request.entries.last().map(|entry| entry.log_id).or(prev);
@@ -157,9 +162,15 @@ impl<'l, S: Stream<Item = AppendRequest> + Send + Unpin + 'l> AppendPipeline<'l,
         }
         let in_flight = InFlightAppend { leader, prev, last, since };
         if let Err(error) = self.link.send(&Request::Raft(RaftRequest::Append(request)).encode(), in_flight) {
-            self.input = None;
-            self.failed = Some(error);
+            let fault = self.faults.fault(&error);
+            self.fail(fault);
         }
+    }
+
+    fn fail(&mut self, error: RPCError<TypeConfig>) {
+        assert!(self.failed.is_none(), "nothing is sent after a failure");
+        self.input = None;
+        self.failed = Some(error);
     }
 
     /// Handles the oldest request's answer.
@@ -196,14 +207,11 @@ async fn next_of<S: Stream<Item = AppendRequest> + Unpin>(input: &mut Option<S>)
     }
 }
 
-/// Returns whether the entries of a request follow each other and the entry before them.
+/// Returns whether the entries of a request follow the entry before them, without a gap.
 fn continues(request: &AppendRequest) -> bool {
-    let before = request.prev_log_id.map(|prev| prev.index);
-    let mut indexes = before.into_iter().chain(request.entries.iter().map(|entry| entry.log_id.index));
-    let first = indexes.next();
-    indexes
-        .try_fold(first, |last, index| (last.map(|last| last + 1) == Some(index)).then_some(Some(index)))
-        .is_some()
+    let first = request.prev_log_id.map_or(0, |prev| prev.index + 1);
+    let indexes = request.entries.iter().map(|entry| entry.log_id.index);
+    (first..).zip(indexes).all(|(expected, index)| expected == index)
 }
 
 /// Records a member's answer to a request: the member accepts the sender as leader, and has stored the log up

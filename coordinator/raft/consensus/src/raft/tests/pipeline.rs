@@ -70,7 +70,7 @@ impl Follower {
 fn requests(count: u64) -> impl stream::Stream<Item = AppendRequest> + Send + Unpin + 'static {
     stream::iter((1..=count).map(|index| AppendRequest {
         vote: vote(1, 1),
-        prev_log_id: (index > 1).then(|| log_id(1, index - 1)),
+        prev_log_id: Some(log_id(1, index - 1)),
         entries: vec![entry(1, index, b"payload")],
         leader_commit: None,
     }))
@@ -127,6 +127,20 @@ async fn a_conflict_ends_the_stream() {
 }
 
 #[tokio::test]
+async fn entries_behind_a_gap_are_not_sent_and_end_the_stream() {
+    let follower = Follower::new(None);
+    let node = listening(&follower).await;
+    follower.gate.send(true);
+    let mut target = target(&node.address).await;
+    let gap = AppendRequest { entries: vec![entry(1, 5, b"payload")], ..news_of(3) };
+    let input = requests(3).chain(stream::iter([gap])).chain(requests(9).skip(3));
+    let answers = target.stream_append(input, option()).await.expect("streams");
+    let answers = time::timeout(PATIENCE, answers.collect::<Vec<_>>()).await.expect("ends");
+    assert_eq!(*follower.seen.lock(), [1, 2, 3]);
+    assert!(matches!(answers[..], [Ok(_), Ok(_), Ok(_), Err(RPCError::Unreachable(_))]), "{answers:?}");
+}
+
+#[tokio::test]
 async fn a_follower_that_lacks_what_it_had_stored_is_not_counted_on() {
     let follower = Follower::new(Some(5));
     let node = listening(&follower).await;
@@ -170,7 +184,7 @@ async fn only_broken_connections_are_retried_at_once() {
 /// The entries up to `last`, from the first on.
 fn entries_to(last: u64) -> AppendRequest {
     let entries = (1..=last).map(|index| entry(1, index, b"payload")).collect();
-    AppendRequest { vote: vote(1, 1), prev_log_id: None, entries, leader_commit: None }
+    AppendRequest { vote: vote(1, 1), prev_log_id: Some(log_id(1, 0)), entries, leader_commit: None }
 }
 
 /// The news that the entries up to `last` are committed.
