@@ -55,11 +55,14 @@ impl Gauge {
     }
 }
 
-/// The longest recorded duration.
 #[derive(Debug, Default)]
-pub struct LongestGauge(AtomicU64);
+pub struct DurationGauge(AtomicU64);
 
-impl LongestGauge {
+impl DurationGauge {
+    pub fn set(&self, duration: Duration) {
+        self.0.store(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+    }
+
     /// Replaces the value by a longer duration.
     pub fn raise_to(&self, duration: Duration) {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);

@@ -8,7 +8,7 @@ mod stages;
 mod text;
 
 pub use instrument::{
-    Counter, ExpiryGauge, Gauge, Histogram, LongHistogram, LongestGauge, PartsGauge, Role, RoleGauge,
+    Counter, DurationGauge, ExpiryGauge, Gauge, Histogram, LongHistogram, PartsGauge, Role, RoleGauge,
     Silence, SilenceGauge, SizeHistogram, TlsListener, View,
 };
 pub use leaderships::{LeaderEnd, Leaderships};
@@ -155,7 +155,7 @@ metrics! {
     /// Time from proposing a log entry to its apply, on the leader.
     commit_seconds: Histogram,
     /// Longest apply of one log entry since the start.
-    apply_longest_seconds: LongestGauge,
+    apply_longest_seconds: DurationGauge,
     /// Accounted work of the last second, percent of the threads' time.
     load_percent: Gauge,
     /// Commands sent to the leader by this node.
@@ -179,6 +179,8 @@ metrics! {
     locks_written: Gauge,
     /// Commands about locks that the log has acknowledged and not flushed, with `acknowledge = "written"`.
     wal_unflushed_commands: Gauge,
+    /// Age of the oldest of these commands; above `locks.flush_within_ms` the disk is slow.
+    wal_unflushed_seconds: DurationGauge,
     /// 1 while this node has forgotten entries in a loss of power, and no leader has admitted the node.
     forgotten: Gauge,
     /// 1 while a write of the log has been hanging for five seconds.

@@ -3,8 +3,8 @@
 use std::fmt::{Display, Write as _};
 
 use super::instrument::{
-    Counter, ExpiryGauge, Gauge, Histogram, LongHistogram, LongestGauge, PartsGauge, RoleGauge, SilenceGauge,
-    SizeHistogram, View,
+    Counter, DurationGauge, ExpiryGauge, Gauge, Histogram, LongHistogram, PartsGauge, RoleGauge,
+    SilenceGauge, SizeHistogram, View,
 };
 use super::leaderships::Leaderships;
 use super::stages::StageHistograms;
@@ -74,7 +74,7 @@ impl Render for Gauge {
     }
 }
 
-impl Render for LongestGauge {
+impl Render for DurationGauge {
     fn render(&self, out: &mut Text, name: &str, help: &str) {
         out.family(name, "gauge", help);
         out.sample(name, &[], self.get().as_secs_f64());

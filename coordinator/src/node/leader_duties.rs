@@ -16,6 +16,7 @@ use rowlock_consensus::raft::facts;
 use rowlock_consensus::reconfiguration::Members;
 use rowlock_env::choice::{self, Choice};
 use rowlock_env::duty::Duty;
+use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::sync::watch;
 use rowlock_env::time::{self, Instant};
 use rowlock_env::{decides, rng};
@@ -166,7 +167,13 @@ impl LeaderDuty for ClusterDuty {
             config = config_due(&state, &members, version);
             self.written = text_at.filter(|_| config.is_none()).map(|at| (version, at));
         }
-        let founding = self.founding.due(&state, term, now);
+        let mut founding = self.founding.due(&state, term, now);
+        if mutant::is(Mutant::GraceNotRepeated)
+            && state.grace_ms() > 0
+            && !self.node.recollection.is_restart(term)
+        {
+            founding = Some(Command::EndGrace);
+        }
         Due { commands: founding.into_iter().chain(config).collect(), next: Some(time::next_beat()) }
     }
 }

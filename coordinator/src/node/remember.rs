@@ -16,9 +16,8 @@ use super::context::NodeContext;
 /// Interval of the requests to the leader.
 const ASK_EVERY: Duration = Duration::from_millis(100);
 const ASK_DEADLINE: Duration = Duration::from_secs(1);
-/// Interval of the checks for the leader's last entry, and their number for each answer.
-const CHECK_EVERY: Duration = Duration::from_millis(10);
-const CHECKS: usize = 50;
+/// Longest wait for the leader's last entry before this node asks again: the leader may be another one.
+const WAIT_MAX: Duration = Duration::from_millis(500);
 
 /// Asks the leader for its last entry until this node has the entry, and remembers from then on.
 pub async fn remember(node: Arc<NodeContext>, failed: Arc<dyn Fn(StorageError) + Send + Sync>) {
@@ -32,12 +31,12 @@ pub async fn remember(node: Arc<NodeContext>, failed: Arc<dyn Fn(StorageError) +
     );
     loop {
         if let Some(by) = admitter(&node).await {
-            for _ in 0..CHECKS {
-                match node.recollection.admit(&node.raft, by).await {
-                    Ok(true) => return node.metrics.forgotten.set(0),
-                    Ok(false) => time::sleep(CHECK_EVERY).await,
-                    Err(error) => return failed(error),
-                }
+            let wait = node.raft.wait(Some(WAIT_MAX));
+            let _ = wait.log_index_at_least(Some(by.last_index), "the leader's last entry").await;
+            match node.recollection.admit(&node.raft, by).await {
+                Ok(true) => return node.metrics.forgotten.set(0),
+                Ok(false) => {}
+                Err(error) => return failed(error),
             }
         }
         time::sleep(ASK_EVERY).await;

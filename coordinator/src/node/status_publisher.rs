@@ -76,6 +76,7 @@ impl Duty for StatusPublisher {
         let view = *self.leadership.borrow_and_update();
         let contact = self.node.contact.within(self.node.contact_max());
         let is_stuck = self.is_stuck(&raft) | self.hangs(&raft);
+        self.measure_unflushed();
         if decides!("node-has-no-contact", !contact || is_stuck) {
             self.caught_up = false;
         } else if decides!("node-is-not-caught-up", !self.caught_up) {
@@ -141,6 +142,12 @@ impl StatusPublisher {
         reasons.into_iter().find_map(|(applies, reason)| applies.then_some(reason))
     }
 
+    fn measure_unflushed(&self) {
+        let (commands, age) = self.node.log.unflushed().unwrap_or_default();
+        self.node.metrics.wal_unflushed_commands.set(commands.into());
+        self.node.metrics.wal_unflushed_seconds.set(age);
+    }
+
     fn follow_grace(&mut self, term: u64) {
         let grace_ms = self.node.replica.state.read().grace_ms();
         let (left, before) =
@@ -174,7 +181,7 @@ impl StatusPublisher {
         let (last, committed) = (raft.last_index.unwrap_or(0), raft.committed_index);
         self.node.metrics.commits_stalled.set(u64::from(self.stall.update(last, committed, Instant::now())));
         let (hangs, is_left_behind) =
-            self.hang.update(self.node.log.unflushed_since(), committed, Instant::now());
+            self.hang.update(self.node.log.writes_since(), committed, Instant::now());
         let did = self.node.metrics.disk_hangs.get() == 1;
         self.node.metrics.disk_hangs.set(u64::from(hangs));
         match (did, hangs) {
@@ -386,10 +393,10 @@ struct Hang {
 }
 
 impl Hang {
-    /// Records the disk's progress. Returns whether the write pending since `unflushed_since` hangs, and
+    /// Records the disk's progress. Returns whether the write pending since `writes_since` hangs, and
     /// whether the cluster has made progress since.
-    fn update(&mut self, unflushed_since: Option<Instant>, committed: u64, now: Instant) -> (bool, bool) {
-        self.oldest = unflushed_since.map(|since| match self.oldest {
+    fn update(&mut self, writes_since: Option<Instant>, committed: u64, now: Instant) -> (bool, bool) {
+        self.oldest = writes_since.map(|since| match self.oldest {
             // A new leader may know a lower commit index than its predecessor.
             Some((known, then)) if known == since => (known, then.min(committed)),
             _ => (since, committed),

@@ -155,7 +155,8 @@ fn members(context: &HttpContext, here: &Status) -> (Value, Value) {
     (list(&replicated, "index"), silent.map_or(Value::Null, |all: Vec<_>| list(&all, "for_ms")))
 }
 
-/// Returns the durability of locks, held and queued positions, and since the start the grants and the
+/// Returns the durability of locks, the commands acknowledged before their flush with the age of the oldest,
+/// held and queued positions, and since the start the grants and the
 /// cumulative counts of waits per bound and in total.
 fn locks(metrics: &Metrics) -> Value {
     let View { cumulative, count, .. } = metrics.lock_wait_seconds.view();
@@ -164,6 +165,7 @@ fn locks(metrics: &Metrics) -> Value {
     json!({
         "acknowledge": if metrics.locks_written.get() == 1 { "written" } else { "flushed" },
         "unflushed": metrics.wal_unflushed_commands.get(),
+        "unflushed_ms": u64::try_from(metrics.wal_unflushed_seconds.get().as_millis()).unwrap_or(u64::MAX),
         "held": metrics.locks_held.get(),
         "waiting": metrics.lock_waiters.get(),
         "grants": metrics.lock_grants_total.get(),

@@ -108,8 +108,9 @@ impl Storage {
             Acknowledge::Written { flush_within } => Some(Early::new(flush_within, mark.clone())),
             Acknowledge::Flushed => None,
         };
+        let unflushed = early.as_ref().map(|early| early.unflushed.clone()).unwrap_or_default();
         let worker = wal_worker::start(writer, lock, reserve.clone(), metrics, on_fatal, early);
-        Ok(Opened { log: Log::new(log, worker), snapshots, folder, reserve, mark, report })
+        Ok(Opened { log: Log::new(log, worker, unflushed), snapshots, folder, reserve, mark, report })
     }
 }
 

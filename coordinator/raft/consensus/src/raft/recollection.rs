@@ -89,7 +89,7 @@ impl Recollection {
     }
 
     /// Returns whether this node's candidacy in `term` is for a restart.
-    pub(super) fn is_restart(&self, term: u64) -> bool {
+    pub fn is_restart(&self, term: u64) -> bool {
         self.0.restart_term.load(Ordering::Acquire) == term
     }
 

@@ -79,7 +79,8 @@ function drawLocks(list, { locks }, samples) {
     fact('Grants', grants.length < 2 ? '–' : `${number(Math.round(10 * grants.at(-1)) / 10)} /s`, `${number(locks.grants)} since this node started`, spark(grants)),
     fact('Wait', wait(0.5), `p99 ${wait(0.99)}, ${is ? `the last ${ms(to.at - from.at)}` : 'since this node started'}`),
     fact('Held', h('a', { href: '#/locks' }, number(locks.held)), 'places that hold a lock', spark(samples.map((one) => one.locks.held))),
-    fact('Waiting', h('a', { href: href('locks', { contended: 1 }) }, number(locks.waiting)), 'places in a queue', spark(samples.map((one) => one.locks.waiting))));
+    fact('Waiting', h('a', { href: href('locks', { contended: 1 }) }, number(locks.waiting)), 'places in a queue', spark(samples.map((one) => one.locks.waiting))),
+    fact('Acknowledged', locks.acknowledge, locks.acknowledge === 'flushed' ? 'when a quorum’s disks have a grant' : `${many(locks.unflushed, 'command')} of this node unflushed, the oldest for ${ms(locks.unflushed_ms)}`));
 }
 
 // Linear inside its bucket, of the waits that ended after `before`; null without any.

@@ -7,7 +7,7 @@ import { clock, many } from './dom.js';
 const SILENT_MS = 1500;
 
 // `down`: how long each member that is down has been silent, in ms; null while that is not known.
-export function healthOf({ node, serving, not_serving: reason, disk_hangs: hangs, restore_grace_s: grace, raft }) {
+export function healthOf({ node, serving, not_serving: reason, disk_hangs: hangs, restore_grace_s: grace, forgotten, raft }) {
   const { leader, term, voters, leaderless_since_ms: since, silent } = raft;
   // A new leader tells of a member when it has had time to hear it.
   const isHeard = (id) => id === leader || silent.some((one) => one.node === id);
@@ -28,7 +28,8 @@ export function healthOf({ node, serving, not_serving: reason, disk_hangs: hangs
     : dead.length === 0 ? `${voters.length === 1 ? 'The only voter answers' : `All ${all} answer`}: ${tolerates(up - needed, '')}`
       : `${up} of ${all} ${up === 1 ? 'answers' : 'answer'}, node ${dead.join(' and node ')} ${dead.length === 1 ? 'does' : 'do'} not: ${tolerates(up - needed, 'further ')}`;
   const why = reason ?? (hangs ? 'its disk does not answer' : 'drained, catching up or stopping (/readyz?verbose says which)');
-  const banner = !serving ? `Node ${node} serves no clients: ${why}.` : grace ? `The cluster was restored or lost power: new sessions are refused for another ${grace} s.` : '';
+  const banner = !serving ? `Node ${node} serves no clients: ${why}.` : grace ? `The cluster was restored or lost power: new sessions are refused for another ${grace} s.`
+    : forgotten ? `Node ${node} lost unflushed entries about locks with the power: it votes for no usual leader before a leader has sent it all entries.` : '';
   return { down, bad: banner !== '', headline: leads + held, banner };
 }
 

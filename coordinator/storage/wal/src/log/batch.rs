@@ -5,8 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rowlock_env::disk::DirLock;
-use rowlock_env::time::Instant;
+use rowlock_env::rare::{self, Rare};
+use rowlock_env::time::{self, Instant};
 use rowlock_state::FORGOTTEN_MAX;
 use tokio::sync::oneshot;
 
@@ -127,25 +129,43 @@ impl RecordBatch {
     }
 }
 
+/// Number of commands acknowledged before their flush, and the time of the first one.
+pub type Unflushed = Arc<Mutex<Option<(u32, Instant)>>>;
+
 /// Acknowledgements before the flush.
 pub struct Early {
     pub flush_within: Duration,
     pub mark: Arc<RunMark>,
-    /// Commands acknowledged before their flush, and the time of the first one.
-    pub unflushed: Option<(u32, Instant)>,
+    pub unflushed: Unflushed,
     /// Failure that is not in the mark yet.
     pub unmarked: Option<DiskFailure>,
 }
 
 impl Early {
     pub fn new(flush_within: Duration, mark: Arc<RunMark>) -> Early {
-        Early { flush_within, mark, unflushed: None, unmarked: None }
+        Early { flush_within, mark, unflushed: Unflushed::default(), unmarked: None }
     }
 
     /// Returns whether this number of commands more may be acknowledged before their flush.
     pub(super) fn allows(&self, commands: u32) -> bool {
-        let before = self.unflushed.map_or(0, |(before, _)| before);
+        let before = self.unflushed.lock().map_or(0, |(before, _)| before);
         assert!(before <= FORGOTTEN_MAX, "a restart raises tokens by no more");
         before + commands <= FORGOTTEN_MAX
+    }
+
+    /// Records a written batch: its number of commands without a flush, or `None` for a flush.
+    pub(super) fn record(&self, commands: Option<u32>) {
+        let mut unflushed = self.unflushed.lock();
+        *unflushed = commands.map(|commands| {
+            rare::taken(Rare::AcknowledgedUnflushed);
+            let (before, since) = unflushed.unwrap_or_else(|| (0, time::now()));
+            (before + commands, since)
+        });
+        assert!(unflushed.is_none_or(|(count, _)| count <= FORGOTTEN_MAX), "a restart covers them");
+    }
+
+    /// Returns the time since the first acknowledgement without a flush.
+    pub(super) fn age(&self) -> Option<Duration> {
+        self.unflushed.lock().map(|(_, since)| since.elapsed())
     }
 }

@@ -23,10 +23,9 @@ use rowlock_env::time::{self, Instant};
 use rowlock_env::worker::{self, Worker};
 use rowlock_metrics::Metrics;
 use rowlock_metrics::memory::Tally;
-use rowlock_state::FORGOTTEN_MAX;
 use tokio::sync::oneshot;
 
-use super::batch::{Done, Early, RecordBatch, State};
+use super::batch::{Done, Early, RecordBatch, State, Unflushed};
 use super::record::{Checkpoint, Record};
 use super::writer::Writer;
 use crate::entry::{Entry, LogId, Vote};
@@ -128,24 +127,19 @@ impl Thread {
 
     /// Returns the time until the flush of acknowledged entries, or until the mark of the last flush.
     fn rest_after(&self) -> Duration {
-        let due = self.early.as_ref().and_then(|early| Some((early.unflushed?.1, early.flush_within)));
-        due.map_or(FLUSH_MARK_DELAY, |(since, within)| within.saturating_sub(since.elapsed()))
+        let due = |early: &Early| Some(early.flush_within.saturating_sub(early.age()?));
+        self.early.as_ref().and_then(due).unwrap_or(FLUSH_MARK_DELAY)
     }
 
     fn is_flush_due(&self) -> bool {
-        self.early.as_ref().is_some_and(|early| {
-            early.unflushed.is_some_and(|(_, since)| since.elapsed() >= early.flush_within)
-        })
+        self.early.as_ref().is_some_and(|early| early.age().is_some_and(|age| age >= early.flush_within))
     }
 
     /// Flushes the entries that were acknowledged early.
     fn flush(&mut self) {
         let State::Open { writer, .. } = &mut self.state else { return };
         match writer.flush() {
-            Ok(()) => {
-                self.early.iter_mut().for_each(|early| early.unflushed = None);
-                self.metrics.wal_unflushed_commands.set(0);
-            }
+            Ok(()) => self.early.iter().for_each(|early| *early.unflushed.lock() = None),
             Err(unwritten) => self.fail(unwritten.failure()),
         }
     }
@@ -189,15 +183,9 @@ impl Thread {
         }
         assert!(result.is_err() || !matches!(self.state, State::Failed(_)), "a failed log is not written");
         if let (Ok(()), Some(early)) = (&result, &mut self.early) {
-            early.unflushed = batch.early.map(|commands| {
-                rare::taken(Rare::AcknowledgedUnflushed);
-                let (before, since) = early.unflushed.unwrap_or_else(|| (0, time::now()));
-                (before + commands, since)
-            });
-            assert!(early.unflushed.is_none_or(|(count, _)| count <= FORGOTTEN_MAX), "a restart covers them");
-            self.metrics.wal_unflushed_commands.set(early.unflushed.map_or(0, |(count, _)| count.into()));
+            early.record(batch.early);
             if batch.close.is_some() && early.unmarked.is_none() {
-                assert!(early.unflushed.is_none(), "a run is closed after its last flush");
+                assert_eq!(early.age(), None, "a run is closed after its last flush");
                 // Without the mark the next start counts as one after a loss, which is safe.
                 early
                     .mark
@@ -253,7 +241,7 @@ impl Thread {
             self.report(failure);
             return self.early.as_ref().and_then(|early| early.unmarked.as_ref()).map(|_| MARK_PAUSE);
         }
-        if self.early.as_ref().is_some_and(|early| early.unflushed.is_some()) {
+        if self.early.as_ref().is_some_and(|early| early.age().is_some()) {
             self.flush();
             return Some(FLUSH_MARK_DELAY);
         }
@@ -278,15 +266,16 @@ pub struct Log {
     /// Latest vote on disk.
     flushed_vote: Arc<Mutex<Option<Vote>>>,
     worker: Worker<Job>,
+    acknowledged: Unflushed,
 }
 
 impl Log {
-    pub(crate) fn new(memory: MemLog, worker: Worker<Job>) -> Self {
+    pub(crate) fn new(memory: MemLog, worker: Worker<Job>, acknowledged: Unflushed) -> Self {
         // Recovery has flushed the recovered vote.
         let flushed_vote = Arc::new(Mutex::new(memory.checkpoint().vote));
         let bytes = Tally::default();
         bytes.set(memory.bytes());
-        Log { memory: Arc::new(Mutex::new(memory)), bytes, flushed_vote, worker }
+        Log { memory: Arc::new(Mutex::new(memory)), bytes, flushed_vote, worker, acknowledged }
     }
 
     /// Locks the log in memory. Callers must not hold the guard across an await, nor for long.
@@ -313,8 +302,13 @@ impl Log {
 
     /// Returns the submission time of the oldest write in progress on the disk. Excludes a write that waits
     /// for disk space.
-    pub fn unflushed_since(&self) -> Option<Instant> {
+    pub fn writes_since(&self) -> Option<Instant> {
         self.worker.busy_since()
+    }
+
+    /// Returns the number of commands acknowledged before their flush, and the age of the oldest.
+    pub fn unflushed(&self) -> Option<(u32, Duration)> {
+        self.acknowledged.lock().map(|(commands, since)| (commands, since.elapsed()))
     }
 
     /// Returns the index up to which a purge leaves at most `keep_bytes` of payloads. Walks the kept entries:
