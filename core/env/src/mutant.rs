@@ -106,6 +106,8 @@ mutants! {
     RestartKeepsSessions = "restart-keeps-sessions", by ["forgotten-locks", "mutual-exclusion", "restored-cluster"], when "a majority loses power while locks are granted";
     /// Opens sessions right after a restart.
     RestartWithoutGrace = "restart-without-grace", by ["forgotten-locks", "mutual-exclusion", "restored-cluster"], when "a majority loses power while locks are held";
+    /// Ends the grace at once when another leader than that of the restart leads.
+    GraceNotRepeated = "grace-not-repeated", by ["forgotten-locks", "mutual-exclusion", "restored-cluster"], when "the leader of a restarted cluster fails during the grace";
     /// Counts the votes of nodes that have forgotten entries without a restart.
     VotesWithoutRestart = "votes-without-restart", by ["mutual-exclusion", "fencing-monotonic", "replica-equality"], when "a majority loses power";
 

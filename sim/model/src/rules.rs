@@ -12,8 +12,9 @@ pub type Time = u64;
 pub enum Event {
     /// The log opened a session, or moved the session to another connection.
     Opened { session: i64, timeout: Time },
-    /// The log ended a session. The log grants the session's locks to their next waiters from now on.
-    Ended { session: i64, is_expired: bool },
+    /// The log ended a session, by an entry of this term, if known. The log grants the session's locks to
+    /// their next waiters from now on.
+    Ended { session: i64, is_expired: bool, term: Option<u64> },
     /// The session may end at once after its connection is gone: the rules of time do not apply.
     Graced { session: i64 },
     /// The node leads the term from now on.
@@ -126,6 +127,8 @@ struct Session {
     until: Time,
     /// Node and term of the leader with a decision on the session's end.
     decided: Option<(u64, u64)>,
+    /// Term of a leader that decided on the end after the election of a later leader.
+    decided_late: Option<u64>,
     is_graced: bool,
     is_expired: bool,
 }
@@ -158,7 +161,7 @@ impl RuleChecker {
                 let known = self.sessions.entry(session).or_default();
                 (known.timeout, known.touched, known.noted, known.decided) = (timeout, now, now, None);
             }
-            Event::Ended { session, is_expired } => return self.ended(now, session, is_expired),
+            Event::Ended { session, is_expired, term } => return self.ended(now, session, is_expired, term),
             Event::Graced { session } => {
                 self.sessions.entry(session).or_default().is_graced = true;
             }
@@ -205,14 +208,15 @@ impl RuleChecker {
         let Some((_, leads)) = self.leads.get(&by.0).filter(|(term, _)| *term == by.1) else {
             return broken(Rule::LeadersExpire, now);
         };
-        // A later leader keeps the decision out of the log. If the log ends the session anyway, no leader has
-        // decided so.
-        if self.elected.range(by.1 + 1..).next().is_some() {
-            return Ok(());
-        }
         let Some(known) = self.sessions.get_mut(&session).filter(|known| !known.is_expired) else {
             return Ok(());
         };
+        // A later leader keeps the decision out of the log, unless that leader fails before its first commit:
+        // then the entry of the earlier leader may still end the session.
+        if self.elected.range(by.1 + 1..).next().is_some() {
+            known.decided_late = Some(by.1);
+            return Ok(());
+        }
         // The leader proposes its decision again, because the log does not have the end yet.
         if known.decided.replace(by) == Some(by) {
             return Ok(());
@@ -228,14 +232,14 @@ impl RuleChecker {
         Ok(())
     }
 
-    fn ended(&mut self, now: Time, session: i64, is_expired: bool) -> Result<(), Broken> {
+    fn ended(&mut self, now: Time, session: i64, is_expired: bool, term: Option<u64>) -> Result<(), Broken> {
         let known = self.sessions.remove(&session).unwrap_or_default();
         if !is_expired {
             return Ok(());
         }
         let Session { until, is_graced, .. } = known;
         self.sessions.insert(session, Session { is_graced, is_expired, ..Session::default() });
-        if known.decided.is_none() {
+        if known.decided.is_none() && (term.is_none() || known.decided_late != term) {
             return broken(Rule::DecidedFirst, now);
         }
         if now < until && !is_graced && self.bounds.timeout_percent.is_some() {

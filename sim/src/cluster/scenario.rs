@@ -129,7 +129,10 @@ impl Faults {
             }
             M::FailedFlushUnmarked | M::MixedClass => "blackouts",
             M::VotesWithoutRestart => "blackouts",
-            M::RestartKeepsTokens | M::RestartKeepsSessions | M::RestartWithoutGrace => "blackouts",
+            M::RestartKeepsTokens
+            | M::RestartKeepsSessions
+            | M::RestartWithoutGrace
+            | M::GraceNotRepeated => "blackouts",
             M::DamageIsTorn => "all",
             M::HeartbeatsWithoutQuorum => "cuts",
             M::GateByRelease => "machines",

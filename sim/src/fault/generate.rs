@@ -78,6 +78,7 @@ pub fn generate(seed: u64, ground: &Ground, mix: &Mix) -> Script {
         steps.extend(replacement);
     }
     steps.extend(forgets(&mut draw, ground));
+    steps.extend(in_grace(&mut draw, ground));
     steps.extend(founding(&mut draw, ground, &kinds));
     if begins.is_none() {
         steps.extend(cuts_that_last(&mut draw, ground));
@@ -114,6 +115,27 @@ fn forgets(draw: &mut Draw, ground: &Ground) -> Vec<Step> {
         steps.push((1_420, Fault::Kill { target: forgetful, down: down(10) }));
     }
     steps.into_iter().map(|(ms, fault)| Step { at: at + Duration::from_millis(ms), fault }).collect()
+}
+
+/// Draws a power loss of all nodes, and the loss of the next leader while clients may still believe in their
+/// sessions of the time before.
+fn in_grace(draw: &mut Draw, ground: &Ground) -> Vec<Step> {
+    let span_ms = (ground.quiet - ground.begin).as_millis() as u64;
+    if draw.odds.in_grace == 0 || span_ms < 9_000 || !draw.rng.chance(draw.odds.in_grace) {
+        return Vec::new();
+    }
+    let at = ground.begin + draw.between_ms(1_000, span_ms - 8_000);
+    let down = Down::For(draw.between_ms(10, 200));
+    let later = at + draw.between_ms(400, 1_600);
+    let (target, away) = (Target::Leader, draw.between_ms(20, 2_000));
+    let lost = match draw.rng.below(4) {
+        0 => Fault::Kill { target, down: Down::For(away) },
+        1 => Fault::Isolate { target, lasts: away },
+        2 => Fault::PowerLoss { target, point: CrashPoint::AtOnce, down: Down::For(away) },
+        _ => Fault::Transfer { to: draw.follower() },
+    };
+    let all = Fault::PowerLoss { target: Target::AllNodes, point: CrashPoint::AtOnce, down };
+    vec![Step { at, fault: all }, Step { at: later, fault: lost }]
 }
 
 /// Draws one shape of lasting cuts, at any time.

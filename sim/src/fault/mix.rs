@@ -59,6 +59,8 @@ pub(super) struct Odds {
     pub(super) slow_in_flood: usize,
     /// A node forgets entries and dies again before a leader admits the node, and its leader is cut off.
     pub(super) forgets: usize,
+    /// All nodes lose power, and the leader changes in the grace.
+    pub(super) in_grace: usize,
 }
 
 impl Odds {
@@ -84,6 +86,7 @@ impl Odds {
         flood: 25,
         slow_in_flood: 40,
         forgets: 0,
+        in_grace: 0,
     };
 }
 
@@ -235,7 +238,7 @@ impl Mix {
     pub fn blackouts() -> Self {
         let odds =
             Odds { all_nodes: 15, killed_client: 0, paused_client: 0, back_at_once: 30, ..Odds::USUAL };
-        let odds = Odds { in_election: 50, long_stops: 30, forgets: 60, ..odds };
+        let odds = Odds { in_election: 50, long_stops: 30, forgets: 60, in_grace: 40, ..odds };
         let mix = Mix::only(&[
             Kind::PowerLoss,
             Kind::PowerLoss,

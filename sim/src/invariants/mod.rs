@@ -155,6 +155,7 @@ impl Invariants {
             Box::new(ephemeral_lifetime::EphemeralLifetime::default()),
             Box::new(replica_equality::ReplicaEquality::default()),
             Box::new(cluster::log_matching::LogMatching::default()),
+            Box::new(cluster::leader_completeness::LeaderCompleteness::of(terms.forgets)),
             Box::new(cluster::committed_never_changes::CommittedNeverChanges::of(terms.forgets)),
             Box::new(cluster::deposed_leader_admits_none::DeposedLeaderAdmitsNone::default()),
             Box::new(cluster::one_leader_per_term::OneLeaderPerTerm::default()),
@@ -176,8 +177,7 @@ impl Invariants {
         ];
         if !terms.forgets {
             checkers.extend([
-                Box::new(cluster::leader_completeness::LeaderCompleteness::default()) as Box<dyn Invariant>,
-                Box::new(cluster::voters_have_the_log::VotersHaveTheLog::default()),
+                Box::new(cluster::voters_have_the_log::VotersHaveTheLog::default()) as Box<dyn Invariant>,
                 Box::new(cluster::logs_never_go_back::LogsNeverGoBack::default()),
                 Box::new(cluster::durable::Durable::default()),
                 // Clients hear of the deletions by a restart.

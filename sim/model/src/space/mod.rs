@@ -252,7 +252,7 @@ impl Space {
     fn commit(&self, state: &mut State) {
         state.is_granted = true;
         state.ignore_timers();
-        state.observe(Event::Ended { session: SESSION, is_expired: true });
+        state.observe(Event::Ended { session: SESSION, is_expired: true, term: None });
         if self.believes(state) {
             state.observe(Event::Believes { session: SESSION });
         }

@@ -6,8 +6,10 @@
 //! `crate::cluster::rebirth` compares the new cluster's first state with the backup or the last node.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use rowlock_proto::{SessionId, Zxid};
+use rowlock_world::time::Nanos;
 
 use super::super::Invariant;
 use crate::history::client::ClientFact;
@@ -25,7 +27,14 @@ pub struct RestoredCluster {
     sessions: BTreeSet<SessionId>,
     /// Sessions of former clusters.
     former: BTreeSet<SessionId>,
+    now: Nanos,
+    /// Time until which clients believe in sessions of the present cluster, and of former ones, by the
+    /// fastest clock within the bound.
+    believed: (Nanos, Nanos),
 }
+
+/// Remainder of a belief, in percent, on the fastest clock within the bound.
+const LEFT_PERCENT: u32 = 95;
 
 impl RestoredCluster {
     /// Creates the checker for a run with or without bounded clocks.
@@ -40,6 +49,7 @@ impl RestoredCluster {
         }
         self.floor = floor;
         self.former.append(&mut self.sessions);
+        self.believed.1 = self.believed.1.max(self.believed.0);
         Ok(())
     }
 
@@ -47,7 +57,19 @@ impl RestoredCluster {
         if self.former.contains(&session) || !self.sessions.insert(session) {
             return Err(format!("session {session} was opened, and there has been one of this id"));
         }
+        if self.has_bounded_clocks && self.now < self.believed.1 {
+            return Err(format!(
+                "session {session} was opened at {}, and until {} a client believes in a session of the old cluster",
+                self.now, self.believed.1
+            ));
+        }
         Ok(())
+    }
+
+    fn believes(&mut self, session: SessionId, left: Duration) {
+        let is_former = self.former.contains(&session);
+        let until = if is_former { &mut self.believed.1 } else { &mut self.believed.0 };
+        *until = (*until).max(self.now + left * LEFT_PERCENT / 100);
     }
 }
 
@@ -57,6 +79,10 @@ impl Invariant for RestoredCluster {
     }
 
     fn observe(&mut self, fact: &Fact, _: &Book) -> Result<(), String> {
+        self.now = fact.true_time().unwrap_or(self.now);
+        if let Fact::Client { what: ClientFact::Alive { session, for_ms }, .. } = fact {
+            self.believes(*session, Duration::from_millis((*for_ms).into()));
+        }
         match fact {
             Fact::NewLife(new) => self.begins(new.floor),
             Fact::Committed { zxid } => {

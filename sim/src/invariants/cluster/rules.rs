@@ -89,7 +89,8 @@ impl Rules {
                 self.acls.entry(path.clone()).or_default().push((*zxid, acl.clone()));
             }
             Fact::NewLife(new) => {
-                self.acls.clear();
+                // Histories show entries of the former cluster, which the ACLs of that time may have shown.
+                self.acls.values_mut().for_each(|acls| acls.push((new.floor, None)));
                 new.begins_with.iter().for_each(|fact| self.observe(fact));
             }
             Fact::Client { client, what: ClientFact::Access(Access::Proves { session, who }), .. } => {

@@ -41,6 +41,8 @@ pub struct SessionExpiry {
     /// All clocks keep true time.
     has_true_clocks: bool,
     now: Nanos,
+    /// Term of the last entry that a node has applied: of the entry behind the facts of the log.
+    term: Option<u64>,
     /// Longest timeout of each session, in milliseconds.
     longest: BTreeMap<SessionId, u32>,
     /// Session of each queue position.
@@ -66,7 +68,17 @@ impl SessionExpiry {
         let rules = RuleChecker::new(Bounds { timeout_percent, contact: nanos(CONTACT_MAX) });
         let (longest, places, known_by) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (events, now) = (ModelEvents::default(), Nanos::default());
-        SessionExpiry { rules, events, has_bounded_clocks, has_true_clocks, now, longest, places, known_by }
+        SessionExpiry {
+            rules,
+            events,
+            has_bounded_clocks,
+            has_true_clocks,
+            now,
+            term: None,
+            longest,
+            places,
+            known_by,
+        }
     }
 
     fn check(&mut self, event: Event) -> Result<(), String> {
@@ -93,6 +105,10 @@ impl SessionExpiry {
                 self.check(Event::Contact { node, term: *term, since })?;
                 let confirms = |it: &SessionId| Event::Confirms { session: it.0, touched, touched_by, since };
                 sessions.iter().map(confirms).try_for_each(|event| self.check(event))
+            }
+            NodeFact::Applied { entry, .. } => {
+                self.term = Some(entry.term);
+                Ok(())
             }
             NodeFact::Expires { session, term, contact } => {
                 let (term, session, contact) = (*term, session.0, contact.0);
@@ -167,7 +183,8 @@ impl Invariant for SessionExpiry {
                     let timeout = millis(self.longest.get(session).copied().unwrap_or_default());
                     self.known_by.insert(*session, self.now + timeout);
                 }
-                self.check(Event::Ended { session: session.0, is_expired: *end == SessionEnd::Expired })
+                let (session, is_expired, term) = (session.0, *end == SessionEnd::Expired, self.term);
+                self.check(Event::Ended { session, is_expired, term })
             }
             Fact::Queued { lock, token, session, .. } => {
                 self.places.insert((*lock, *token), *session);
