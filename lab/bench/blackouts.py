@@ -27,7 +27,8 @@ class Machines(elections.Rowlock):
     """Three nodes whose power can be cut."""
 
     def __init__(self, program, settings):
-        self.mounted = set()
+        # Ends of nodes by exit code. 74 asks the supervisor for another start.
+        self.mounted, self.exits = set(), {}
         super().__init__(program, settings + '[session]\nmin_timeout_ms = 500\nmax_timeout_ms = 2000\n', peer_host=self.prepare)
 
     def prepare(self, node):
@@ -75,7 +76,9 @@ class Machines(elections.Rowlock):
     def revive(self):
         """Starts the nodes that have stopped: a supervisor would."""
         for node, process in self.running.items():
-            if process.poll() is not None:
+            code = process.poll()
+            if code is not None:
+                self.exits[code] = self.exits.get(code, 0) + 1
                 self.start(node)
 
     def said(self, text):
@@ -284,8 +287,10 @@ def run(options):
         found += breaches(clients)
         left_behind = machines.said("drops its state at the next start")
         machines.end()
+    found += [f"a node ended with exit code {code}" for code in machines.exits if code not in (-9, 74)]
     print(f"{options.acknowledge}: {n + 1} rounds, {len(clients.beliefs)} grants, {sum(clients.answered.values())} writes; "
-          f"{restarts} graces, {len(lost)} grants forgotten, {left_behind} nodes dropped their state")
+          f"{restarts} graces, {len(lost)} grants forgotten, {left_behind} nodes dropped their state, "
+          f"{machines.exits.get(74, 0)} ends with exit code 74")
     for count, times in waits.items():
         if times:
             print(f"  power of {count} cut {len(times)} times; all locks granted again after s: median "
