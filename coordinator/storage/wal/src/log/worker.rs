@@ -354,7 +354,7 @@ impl Log {
 
     /// Appends entries like [`Log::append`]. With `early`, the number of commands, the worker completes
     /// `done` after the write if [`Acknowledge::Written`](crate::Acknowledge) is set, if no write in front
-    /// waits for its flush, and within [`FORGOTTEN_MAX`] commands.
+    /// waits for its flush, and within [`FORGOTTEN_MAX`](rowlock_state::FORGOTTEN_MAX) commands.
     pub async fn append_as(&self, entries: Vec<Entry>, early: Option<u32>, done: Done) -> io::Result<()> {
         let mut records = Vec::with_capacity(entries.len());
         self.change(|memory| {
