@@ -91,14 +91,16 @@ async fn longest_lap(node: &Node, requests: u64) -> Duration {
 }
 
 #[tokio::test]
-async fn endless_reads_yield_the_thread_every_two_milliseconds() {
+async fn endless_reads_yield_the_thread_after_a_turn_of_each_class() {
     for connections in [1, 20] {
         let node = Node::start().await;
         let mut client = Client::connect(&node).await;
         client.call(create("/x", CreateMode::Persistent)).await.unwrap();
         let flood = Flood::begin(&node.addr, connections, &Request::GetData(unwatched("/x")));
         let longest = longest_lap(&node, 60_000).await;
-        assert!(longest <= 2 * TURN_MAX + 4 * LIGHT_MAX, "{connections}: {longest:?}");
+        // Connections are of two classes. On a busy machine more light turns and the node's own work come
+        // between.
+        assert!(longest <= 3 * TURN_MAX, "{connections}: {longest:?}");
         assert!(longest >= LIGHT_MAX, "nothing was measured: {longest:?}");
         client.call(create("/y", CreateMode::Persistent)).await.expect("a quiet client is served");
         drop((flood, client));
