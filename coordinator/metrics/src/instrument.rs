@@ -55,17 +55,21 @@ impl Gauge {
     }
 }
 
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
 #[derive(Debug, Default)]
 pub struct DurationGauge(AtomicU64);
 
 impl DurationGauge {
     pub fn set(&self, duration: Duration) {
-        self.0.store(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+        self.0.store(nanos(duration), Relaxed);
     }
 
     /// Replaces the value by a longer duration.
     pub fn raise_to(&self, duration: Duration) {
-        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        let nanos = nanos(duration);
         if nanos > self.0.load(Relaxed) {
             self.0.fetch_max(nanos, Relaxed);
         }
@@ -316,7 +320,7 @@ impl Default for Histogram {
 
 impl Histogram {
     pub fn record(&self, duration: Duration) {
-        self.0.record(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
+        self.0.record(nanos(duration));
     }
 
     /// Returns the contents in nanoseconds.

@@ -179,7 +179,8 @@ metrics! {
     locks_written: Gauge,
     /// Commands about locks that the log has acknowledged and not flushed, with `acknowledge = "written"`.
     wal_unflushed_commands: Gauge,
-    /// Age of the oldest of these commands; above `locks.flush_within_ms` the disk is slow.
+    /// Age of the oldest acknowledged command about locks that is not flushed; above
+    /// `locks.flush_within_ms` the disk is slow.
     wal_unflushed_seconds: DurationGauge,
     /// 1 while this node has forgotten entries in a loss of power, and no leader has admitted the node.
     forgotten: Gauge,

@@ -159,7 +159,8 @@ impl RuleChecker {
         match event {
             Event::Opened { session, timeout } => {
                 let known = self.sessions.entry(session).or_default();
-                (known.timeout, known.touched, known.noted, known.decided) = (timeout, now, now, None);
+                (known.timeout, known.touched, known.noted) = (timeout, now, now);
+                (known.decided, known.decided_late) = (None, None);
             }
             Event::Ended { session, is_expired, term } => return self.ended(now, session, is_expired, term),
             Event::Graced { session } => {

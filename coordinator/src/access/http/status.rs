@@ -156,8 +156,8 @@ fn members(context: &HttpContext, here: &Status) -> (Value, Value) {
 }
 
 /// Returns the durability of locks, the commands acknowledged before their flush with the age of the oldest,
-/// held and queued positions, and since the start the grants and the
-/// cumulative counts of waits per bound and in total.
+/// held and queued positions, and since the start the grants and the cumulative counts of waits per bound and
+/// in total.
 fn locks(metrics: &Metrics) -> Value {
     let View { cumulative, count, .. } = metrics.lock_wait_seconds.view();
     let (bounds, mut waits): (Vec<u64>, Vec<u64>) = cumulative.into_iter().unzip();

@@ -12,6 +12,7 @@ use rowlock_proto::{SessionId, Zxid};
 use rowlock_world::time::Nanos;
 
 use super::super::Invariant;
+use super::session_expiry::LEFT_PERCENT;
 use crate::history::client::ClientFact;
 use crate::history::{Book, Fact};
 
@@ -28,13 +29,12 @@ pub struct RestoredCluster {
     /// Sessions of former clusters.
     former: BTreeSet<SessionId>,
     now: Nanos,
-    /// Time until which clients believe in sessions of the present cluster, and of former ones, by the
-    /// fastest clock within the bound.
-    believed: (Nanos, Nanos),
+    /// Time until which clients believe in sessions of the present cluster, by the fastest clock within the
+    /// bound.
+    believed: Nanos,
+    /// The same for sessions of former clusters.
+    believed_former: Nanos,
 }
-
-/// Remainder of a belief, in percent, on the fastest clock within the bound.
-const LEFT_PERCENT: u32 = 95;
 
 impl RestoredCluster {
     /// Creates the checker for a run with or without bounded clocks.
@@ -49,7 +49,7 @@ impl RestoredCluster {
         }
         self.floor = floor;
         self.former.append(&mut self.sessions);
-        self.believed.1 = self.believed.1.max(self.believed.0);
+        self.believed_former = self.believed_former.max(self.believed);
         Ok(())
     }
 
@@ -57,10 +57,10 @@ impl RestoredCluster {
         if self.former.contains(&session) || !self.sessions.insert(session) {
             return Err(format!("session {session} was opened, and there has been one of this id"));
         }
-        if self.has_bounded_clocks && self.now < self.believed.1 {
+        if self.has_bounded_clocks && self.now < self.believed_former {
             return Err(format!(
                 "session {session} was opened at {}, and until {} a client believes in a session of the old cluster",
-                self.now, self.believed.1
+                self.now, self.believed_former
             ));
         }
         Ok(())
@@ -68,7 +68,7 @@ impl RestoredCluster {
 
     fn believes(&mut self, session: SessionId, left: Duration) {
         let is_former = self.former.contains(&session);
-        let until = if is_former { &mut self.believed.1 } else { &mut self.believed.0 };
+        let until = if is_former { &mut self.believed_former } else { &mut self.believed };
         *until = (*until).max(self.now + left * LEFT_PERCENT / 100);
     }
 }

@@ -24,7 +24,7 @@ use crate::history::node::NodeFact;
 use crate::history::{Book, Fact, Lock};
 
 /// Remainder of a timeout, in percent, on the fastest clock within the bound.
-const LEFT_PERCENT: u32 = 95;
+pub(super) const LEFT_PERCENT: u32 = 95;
 /// Part of a timeout, in percent, for which a client believes in its session after sending the last answered
 /// keepalive.
 const BELIEVES_PERCENT: u32 = 90;

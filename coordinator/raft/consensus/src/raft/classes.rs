@@ -113,12 +113,15 @@ mod tests {
     }
 
     impl Log {
+        /// Creates a log whose applied entries open a session and create the lock `/a`.
         fn new() -> Log {
             let replica: Arc<AppliedState> = Arc::default();
             let classes = Classes::new(replica.clone(), 0);
             let mut log = Log { classes, replica, batches: Vec::new(), session: SessionId::NONE };
             assert!(!log.append(open()));
             log.apply(1);
+            assert!(!log.append(acquire("/a")), "the znode of the lock is new");
+            log.apply(2);
             log
         }
 
@@ -157,21 +160,19 @@ mod tests {
     #[test]
     fn entries_behind_one_of_the_other_class_are_decided_with_its_effects() {
         let mut log = Log::new();
-        assert!(!log.append(acquire("/a")), "the znode of the lock is new");
-        assert!(!log.append(acquire("/a")), "the state lacks the znode");
-        assert!(!log.append(acquire("/b")));
-        log.apply(2);
-        assert!(!log.append(acquire("/a")), "entry 4 is of the other class");
-        log.apply(4);
-        assert!(log.append(acquire("/b")), "entry 5 is of the lock class, although not applied");
-        assert!(log.append(acquire("/a")));
+        assert!(!log.append(acquire("/b")), "the znode of the lock is new");
+        assert!(!log.append(acquire("/b")), "the state lacks the znode");
+        assert!(!log.append(acquire("/c")));
+        log.apply(3);
+        assert!(!log.append(acquire("/b")), "entry 5 is of the other class");
+        log.apply(5);
+        assert!(log.append(acquire("/c")), "entry 6 is of the lock class, although not applied");
+        assert!(log.append(acquire("/b")));
     }
 
     #[test]
     fn a_truncated_entry_decides_nothing() {
         let mut log = Log::new();
-        assert!(!log.append(acquire("/a")));
-        log.apply(2);
         assert!(!log.append(open()));
         assert!(!log.append(acquire("/a")));
         log.batches.truncate(2);
@@ -182,8 +183,6 @@ mod tests {
     #[test]
     fn an_entry_without_commands_is_flushed_and_delays_no_decision() {
         let mut log = Log::new();
-        assert!(!log.append(acquire("/a")));
-        log.apply(2);
         assert_eq!(log.classes.of(&[stored::entry(blank_entry(2, 3))]), None);
         assert!(log.append(acquire("/a")));
     }
