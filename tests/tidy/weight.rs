@@ -31,7 +31,7 @@ const RIDDLES: [&str; 11] = [
 /// What is counted, and the most that is allowed. A ceiling is only ever lowered; one that is raised needs a
 /// sentence in its commit that says for what.
 const CEILINGS: [(&str, usize); 7] = [
-    ("lines of Rust, all", 229_360),
+    ("lines of Rust, all", 229_400),
     ("lines of Rust that ship, without tests", 103_230),
     ("doc comments of three words or fewer", 0),
     ("names of types defined more than three times", 0),

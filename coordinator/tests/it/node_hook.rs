@@ -58,7 +58,8 @@ impl Diary {
 }
 
 impl NodeHook for Diary {
-    fn opened(&self, vote: Option<Ballot>, purged: Option<Position>, _: Option<Position>) {
+    fn opened(&self, vote: Option<Ballot>, purged: Option<Position>, _: Option<Position>, remembers: bool) {
+        assert!(remembers, "nothing is lost here");
         self.write(Told::Opened(vote, purged));
     }
 

@@ -112,18 +112,22 @@ impl Ground {
         all.is_subset(&quick) && all.is_subset(&self.upgraded) && all.iter().all(is_clear)
     }
 
-    /// Returns the time after which the autopilot changes these members: a learner votes, or the only silent
-    /// voter leaves.
+    /// Returns the time after which the autopilot changes these members: a learner votes, or the only voter
+    /// that does not run leaves, while the leader reaches all the others.
     fn changes_after(&self) -> Option<Duration> {
         let (autopilot, quick) = (self.autopilot?, self.with_disks(1));
         let is_clear = |one: &usize| self.members.iter().all(|other| self.is_clear(*one, *other));
         let is_sound = |node: &&usize| quick.contains(node) && is_clear(node);
         let voters = Quorum(&self.configs).voters();
-        let (sound, silent) = (voters.iter().filter(is_sound).count(), voters.difference(&self.up).count());
+        let sound = voters.iter().filter(is_sound).count();
+        let running: BTreeSet<usize> = voters.intersection(&self.up).copied().collect();
+        let reaches_all = |one: &usize| running.iter().all(|other| self.is_clear(*one, *other));
+        let are_well = running.iter().all(|one| quick.contains(one) && reaches_all(one));
         let learners = self.members.difference(&voters).filter(is_sound);
         let (promoted, left) =
             (learners.count() > 0 && sound == voters.len(), voters.len().saturating_sub(1));
-        let removed = autopilot.remove_dead_after_ms.filter(|_| silent == 1 && left >= autopilot.min_voters);
+        let is_alone = running.len() == left && are_well;
+        let removed = autopilot.remove_dead_after_ms.filter(|_| is_alone && left >= autopilot.min_voters);
         let after_ms = promoted.then_some(autopilot.promote_after_ms).or(removed)?;
         Some(Duration::from_millis(after_ms))
     }
@@ -444,6 +448,23 @@ mod tests {
         bridge.configs.push(BTreeSet::from([1, 3, 4, 5]));
         let now = bridge.connected(&Changes::default()).expect("1, 3 and 4 are a core");
         assert_eq!((now.may_lead, now.serving), (nodes(&[1, 2, 3, 4, 5]), nodes(&[4])));
+    }
+
+    #[test]
+    fn the_only_silent_voter_leaves_while_the_others_are_connected() {
+        let autopilot = Autopilot { promote_after_ms: 1, remove_dead_after_ms: Some(7), min_voters: 3 };
+        let mut down = Ground { autopilot: Some(autopilot), ..ground(5, &[]) };
+        assert_eq!(down.changes_after(), None, "all voters run");
+        down.up.remove(&2);
+        down.clear.retain(|pair| pair.0 != 2 && pair.1 != 2);
+        assert_eq!(down.changes_after(), Some(Duration::from_millis(7)));
+        let slow = Ground { disks: [(1, 9)].into(), ..down.clone() };
+        assert_eq!(slow.changes_after(), None, "voter 1 lags");
+        let (two, mut cut) = (Ground { up: (3..=5).collect(), ..down.clone() }, down);
+        assert_eq!(two.changes_after(), None, "two are silent");
+        // Seed 7353: the leader hears nothing of the isolated voter 1.
+        cut.clear.retain(|pair| pair.0 != 1);
+        assert_eq!(cut.changes_after(), None, "two are silent for the leader");
     }
 
     #[test]

@@ -45,9 +45,15 @@ impl NodeHook for Witness {
         vote: Option<Ballot>,
         purged: Option<rowlock_coordinator::Position>,
         last: Option<rowlock_coordinator::Position>,
+        remembers: bool,
     ) {
         let vote = vote.map(|vote| (vote.term, vote.candidate));
-        self.report(NodeFact::Opened { vote, purged: purged.map(position), last: last.map(position) });
+        self.report(NodeFact::Opened {
+            vote,
+            purged: purged.map(position),
+            last: last.map(position),
+            remembers,
+        });
     }
 
     fn acknowledges(&self, upto: rowlock_coordinator::Position) {

@@ -52,11 +52,13 @@ pub enum NodeFact {
     /// The disk holds less than before: a fault emptied the disk or restored an older copy.
     Forgot,
     /// The node has read its log from disk: entries up to `purged` are gone, the following entries are
-    /// reported as [`NodeFact::Appended`] up to `last`. `vote` is the last vote on disk.
+    /// reported as [`NodeFact::Appended`] up to `last`. `vote` is the last vote on disk. A node that does not
+    /// remember may have lost entries that it acknowledged before their flush.
     Opened {
         vote: Option<(u64, NodeId)>,
         purged: Option<Position>,
         last: Option<Position>,
+        remembers: bool,
     },
     /// The entry that the node appends next is a membership: one set of voters, or two while the voters
     /// change, and the members without a vote.
@@ -69,7 +71,7 @@ pub enum NodeFact {
         entry: Position,
         hash: u64,
     },
-    /// The node acknowledges to a leader that all entries up to this position are on disk.
+    /// The node acknowledges all entries up to this position to a leader.
     Acknowledged {
         upto: Position,
     },

@@ -170,19 +170,17 @@ impl Invariants {
             Box::new(cluster::watches::Watches::default()),
             Box::new(cluster::session_moves::SessionMoves::new(terms.hears_of_hang_ups)),
             Box::new(cluster::fifo_in_real_time::FifoInRealTime::default()),
+            Box::new(cluster::voters_have_the_log::VotersHaveTheLog::default()),
+            Box::new(cluster::logs_never_go_back::LogsNeverGoBack::default()),
+            Box::new(cluster::durable::Durable::default()),
             Box::new(cluster::session_expiry::SessionExpiry::new(
                 terms.has_bounded_clocks,
                 terms.has_true_clocks,
             )),
         ];
         if !terms.forgets {
-            checkers.extend([
-                Box::new(cluster::voters_have_the_log::VotersHaveTheLog::default()) as Box<dyn Invariant>,
-                Box::new(cluster::logs_never_go_back::LogsNeverGoBack::default()),
-                Box::new(cluster::durable::Durable::default()),
-                // Clients hear of the deletions by a restart.
-                Box::new(cluster::persistent_watches::PersistentWatches::default()),
-            ]);
+            // Clients hear of the deletions by a restart.
+            checkers.push(Box::new(cluster::persistent_watches::PersistentWatches::default()));
         }
         checkers
     }

@@ -146,7 +146,8 @@ impl Replay {
         self.vote = vote;
         let vote = vote.map(|vote| (vote.leader_id.term, NodeId(vote.leader_id.node_id)));
         self.may_have_installed = purged.is_some();
-        self.steps.push(NodeFact::Opened { vote, purged: purged.map(position), last: last.map(position) });
+        let (purged, last) = (purged.map(position), last.map(position));
+        self.steps.push(NodeFact::Opened { vote, purged, last, remembers: true });
     }
 
     fn append(&mut self, id: LogId, payload: Payload) {

@@ -46,8 +46,15 @@ pub trait NodeHook: Send + Sync + 'static {
 
     /// The node has read its log from the disk. The first call, except for the truncation during the read.
     /// The log begins after `purged` and ends with `last`; its entries follow as [`NodeHook::appended`].
-    fn opened(&self, vote: Option<Ballot>, purged: Option<Position>, last: Option<Position>) {
-        let _ = (vote, purged, last);
+    /// `remembers`: the log and the snapshot have all entries that the node has acknowledged.
+    fn opened(
+        &self,
+        vote: Option<Ballot>,
+        purged: Option<Position>,
+        last: Option<Position>,
+        remembers: bool,
+    ) {
+        let _ = (vote, purged, last, remembers);
     }
 
     /// The node's vote is on disk; the node sends the vote only afterwards.

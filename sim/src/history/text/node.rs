@@ -35,7 +35,9 @@ pub(super) fn fact(words: &Words<'_>, at: Nanos) -> Option<NodeFact> {
                 let vote: Vec<u64> = numbers(vote, '/');
                 (vote[0], NodeId(vote[1]))
             });
-            NodeFact::Opened { vote, purged: None, last: words.option("last").map(position) }
+            let (last, remembers) =
+                (words.option("last").map(position), words.option("remembers") != Some("no"));
+            NodeFact::Opened { vote, purged: None, last, remembers }
         }
         "members" => {
             let ids = |text: &str| numbers(text, ',').into_iter().map(NodeId).collect();

@@ -24,6 +24,9 @@ pub struct Durable {
     /// Nodes that lost data, and the last applied index at that time: until a node has caught up to this
     /// index, the node may be running without being admitted to the cluster.
     forgot: BTreeMap<NodeId, Index>,
+    /// Last applied index when a node dropped its state: a restart is in the log of a later leader, and if
+    /// nothing more is applied before the restart, this life owes nothing.
+    left: Option<Index>,
 }
 
 impl Durable {
@@ -39,6 +42,7 @@ impl Durable {
                 self.applied.insert(node, entry.index);
                 self.last = self.last.max(entry.index);
             }
+            NodeFact::Opened { last: None, remembers: false, .. } => self.left = Some(self.last),
             NodeFact::Forgot => {
                 self.forgot.insert(node, self.last);
             }
@@ -56,7 +60,7 @@ impl Invariant for Durable {
         match fact {
             Fact::Node { node, what, .. } => self.node(*node, what),
             Fact::Passed { .. } => self.due = [self.due[1], self.last],
-            Fact::Settled => {
+            Fact::Settled if self.left != Some(self.last) => {
                 let may_stay_away = |node: &NodeId, index: &Index| {
                     self.forgot.get(node).is_some_and(|forgot| index <= forgot)
                 };

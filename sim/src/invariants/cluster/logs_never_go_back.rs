@@ -1,6 +1,6 @@
-//! logs-never-go-back: entries reported to a leader as flushed are on the node's disk at the next start, in
-//! the log or the snapshot, unless a leader has truncated the entries since: the leader has counted these
-//! entries for a quorum. Data removed from the disk by the simulation is exempt.
+//! logs-never-go-back: entries acknowledged to a leader are on the node's disk at the next start, in the log
+//! or the snapshot, unless a leader has truncated the entries since, or the node knows that it has forgotten:
+//! the leader has counted these entries for a quorum. Data removed from the disk by the simulation is exempt.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::super::Invariant;
 use crate::history::node::NodeFact;
 use crate::history::{Book, Fact, Index};
 
-/// Last index that each node has reported as flushed.
+/// Last index that each node has acknowledged.
 #[derive(Default)]
 pub struct LogsNeverGoBack {
     reported: BTreeMap<NodeId, Index>,
@@ -50,11 +50,13 @@ impl Invariant for LogsNeverGoBack {
                 *told = (*told).min(*after);
             }
             NodeFact::Forgot => drop(self.reported.remove(node)),
-            NodeFact::Opened { last, .. } => {
-                let told = self.reported.get(node).copied().unwrap_or_default();
+            NodeFact::Opened { last, remembers, .. } => {
+                let told = self.reported.entry(*node).or_default();
                 let last = last.map_or(Index(0), |last| last.index);
-                if last < told {
-                    self.owed.insert(*node, (last, told));
+                if !remembers {
+                    *told = last.min(*told);
+                } else if last < *told {
+                    self.owed.insert(*node, (last, *told));
                 }
             }
             _ => {}

@@ -26,9 +26,10 @@ pub struct VotersHaveTheLog {
     applied: BTreeMap<Nanos, Position>,
     /// Last committed membership: the entry, and the voters of all sets.
     committed: Option<(Position, BTreeSet<NodeId>)>,
-    /// Last entry that each node has reported as flushed, or has in a snapshot.
+    /// Last entry that each node has acknowledged, or has in a snapshot.
     stored: BTreeMap<NodeId, Index>,
-    /// Last time at which a fault removed data of each node.
+    /// Last time at which each node lost entries: a fault removed data, or unflushed entries went with the
+    /// power.
     forgot: BTreeMap<NodeId, Nanos>,
 }
 
@@ -62,6 +63,13 @@ impl Invariant for VotersHaveTheLog {
             NodeFact::Forgot => {
                 self.stored.remove(node);
                 self.forgot.insert(*node, *at);
+            }
+            NodeFact::Opened { last, remembers: false, .. } => {
+                let last = last.map_or(Index(0), |last| last.index);
+                if let Some(stored) = self.stored.get_mut(node).filter(|stored| **stored > last) {
+                    *stored = last;
+                    self.forgot.insert(*node, *at);
+                }
             }
             NodeFact::Acknowledged { upto: entry } | NodeFact::Installed { entry: Some(entry), .. } => {
                 let stored = self.stored.entry(*node).or_default();

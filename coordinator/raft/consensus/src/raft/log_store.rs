@@ -85,7 +85,7 @@ impl LogStore {
         hook.notify(|hook| {
             let found = log.checkpoint();
             let (purged, last) = (found.purged.map(stored::position), found.last.map(stored::position));
-            hook.opened(found.vote.map(stored::ballot), purged, last);
+            hook.opened(found.vote.map(stored::ballot), purged, last, self.recollection.is_whole());
             log.entries().for_each(|entry| report(hook, entry));
         });
         drop(log);

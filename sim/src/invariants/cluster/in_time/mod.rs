@@ -54,9 +54,10 @@ pub struct InTime {
     members: (Index, Option<Nanos>),
     autopilot: Autopilot,
     upgrade: Upgrade,
-    /// Newest requests to release a held lock of which the holder has not heard: the holder's session, and
-    /// the holder's first check afterwards.
-    questions: BTreeMap<(Lock, FencingToken), (Millis, SessionId, Option<Nanos>)>,
+    /// Newest requests to release a held lock of which the holder has not heard: the holder's session, the
+    /// holder's first check afterwards, and the lateness at the last check. A later check in which the holder
+    /// has heard shows nothing: the holder may have heard at any time since.
+    questions: BTreeMap<(Lock, FencingToken), (Millis, SessionId, Option<(Nanos, Duration)>)>,
     /// Requests to release with a deadline: lock, time, milliseconds. A request applies to the lives of the
     /// cluster in which the client sent it.
     asks: Vec<(Lock, Nanos, u32)>,
@@ -204,15 +205,18 @@ impl InTime {
     /// HTTP moves its deadline and reports nothing.
     fn hears(&mut self, key: (Lock, FencingToken), heard: Option<Millis>) -> Result<(), String> {
         let now = self.owed.now;
-        let Some((asked, session, checked)) = self.questions.get_mut(&key) else { return Ok(()) };
-        let (asked, session, since) = (*asked, *session, *checked.get_or_insert(now));
-        let since = self.since(session, since).filter(|_| !self.is_lease(session));
-        let what = || format!("the holder {session} of {key:?} hears what was asked at {asked:?}");
+        let Some((asked, session, checked)) = self.questions.get(&key).copied() else { return Ok(()) };
         if heard.is_some_and(|heard| heard >= asked) {
             self.questions.remove(&key);
-            return self.end(Debt::Question, since, what);
+            self.lateness.add(Debt::Question, checked.map_or(Duration::ZERO, |(_, late)| late));
+            return Ok(());
         }
-        self.check(Debt::Question, since, what).map(drop)
+        let begun = checked.map_or(now, |(begun, _)| begun);
+        let since = self.since(session, begun).filter(|_| !self.is_lease(session));
+        let what = || format!("the holder {session} of {key:?} hears what was asked at {asked:?}");
+        let late = self.check(Debt::Question, since, what)?;
+        self.questions.insert(key, (asked, session, Some((begun, late))));
+        Ok(())
     }
 
     /// Checks a holder that gives up because of a deadline: the holder waits for most of the time at least,
