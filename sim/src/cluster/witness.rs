@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rowlock_coordinator::{Ballot, NodeHook};
+use rowlock_coordinator::{Ballot, NodeHook, Position as LogPosition};
 use rowlock_proto::{NodeId, SessionId};
 use rowlock_state::Machine;
 use rowlock_world::executor::Simulation;
@@ -23,7 +23,7 @@ pub struct Witness {
     pub record: Record,
 }
 
-fn position(of: rowlock_coordinator::Position) -> Position {
+fn position(of: LogPosition) -> Position {
     Position { term: of.term, leader: of.leader, index: Index(of.index) }
 }
 
@@ -43,8 +43,8 @@ impl NodeHook for Witness {
     fn opened(
         &self,
         vote: Option<Ballot>,
-        purged: Option<rowlock_coordinator::Position>,
-        last: Option<rowlock_coordinator::Position>,
+        purged: Option<LogPosition>,
+        last: Option<LogPosition>,
         remembers: bool,
     ) {
         let vote = vote.map(|vote| (vote.term, vote.candidate));
@@ -56,7 +56,7 @@ impl NodeHook for Witness {
         });
     }
 
-    fn acknowledges(&self, upto: rowlock_coordinator::Position) {
+    fn acknowledges(&self, upto: LogPosition) {
         self.report(NodeFact::Acknowledged { upto: position(upto) });
     }
 
@@ -64,33 +64,28 @@ impl NodeHook for Witness {
         self.report(NodeFact::Voted { term: vote.term, candidate: vote.candidate });
     }
 
-    fn members(
-        &self,
-        entry: rowlock_coordinator::Position,
-        voters: &[BTreeSet<NodeId>],
-        learners: &BTreeSet<NodeId>,
-    ) {
+    fn members(&self, entry: LogPosition, voters: &[BTreeSet<NodeId>], learners: &BTreeSet<NodeId>) {
         let members = Arc::new(Members { voters: voters.to_vec(), learners: learners.clone() });
         self.report(NodeFact::Members { entry: position(entry), members });
     }
 
-    fn appended(&self, entry: rowlock_coordinator::Position, payload: Option<&[u8]>) {
+    fn appended(&self, entry: LogPosition, payload: Option<&[u8]>) {
         self.record.may_restart(payload);
         self.report(NodeFact::Appended { entry: position(entry), hash: payload_hash(payload) });
     }
 
-    fn truncated(&self, after: Option<rowlock_coordinator::Position>) {
+    fn truncated(&self, after: Option<LogPosition>) {
         self.report(NodeFact::Truncated { after: Index(after.map_or(0, |after| after.index)) });
     }
 
-    fn applied(&self, entry: rowlock_coordinator::Position, payload: Option<&[u8]>, machine: &Machine) {
+    fn applied(&self, entry: LogPosition, payload: Option<&[u8]>, machine: &Machine) {
         let (entry, hash, digest) = (position(entry), payload_hash(payload), machine.digest());
         self.record.restart_at(entry, payload, machine);
         self.report(NodeFact::Applied { entry, hash, digest });
         self.record.log(entry, payload);
     }
 
-    fn installed(&self, entry: Option<rowlock_coordinator::Position>, machine: &Machine) {
+    fn installed(&self, entry: Option<LogPosition>, machine: &Machine) {
         self.report(NodeFact::Installed { entry: entry.map(position), digest: machine.digest() });
         let text = || format!("installs a snapshot up to {}", entry.map_or(0, |entry| entry.index));
         self.sim.trace().record(self.sim.now(), || What::Note { host: Some(self.host), text: text() });

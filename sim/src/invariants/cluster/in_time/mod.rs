@@ -37,6 +37,10 @@ struct Open {
     op: Arc<Op>,
 }
 
+/// A holder's first check after a request, and the lateness at the last one. A later check in which the
+/// holder has heard shows nothing: the holder may have heard at any time since.
+type Checks = (Nanos, Duration);
+
 #[derive(Default)]
 pub struct InTime {
     /// The cluster owes nothing: its majority may be gone for good.
@@ -54,10 +58,8 @@ pub struct InTime {
     members: (Index, Option<Nanos>),
     autopilot: Autopilot,
     upgrade: Upgrade,
-    /// Newest requests to release a held lock of which the holder has not heard: the holder's session, the
-    /// holder's first check afterwards, and the lateness at the last check. A later check in which the holder
-    /// has heard shows nothing: the holder may have heard at any time since.
-    questions: BTreeMap<(Lock, FencingToken), (Millis, SessionId, Option<(Nanos, Duration)>)>,
+    /// Newest requests to release a held lock of which the holder has not heard, with the holder's session.
+    questions: BTreeMap<(Lock, FencingToken), (Millis, SessionId, Option<Checks>)>,
     /// Requests to release with a deadline: lock, time, milliseconds. A request applies to the lives of the
     /// cluster in which the client sent it.
     asks: Vec<(Lock, Nanos, u32)>,
@@ -151,7 +153,8 @@ impl InTime {
             }
         }
         if led {
-            (self.owed.leader, self.owed.lost) = (None, Some((self.owed.now, how != Down::PowerLost)));
+            let is_quick = how != Down::PowerLost && self.owed.has_rested();
+            (self.owed.leader, self.owed.lost) = (None, Some((self.owed.now, is_quick)));
         }
         Ok(())
     }

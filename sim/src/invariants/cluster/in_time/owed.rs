@@ -58,7 +58,7 @@ pub(super) struct Owed {
     /// Clients that each member has served without a break, former ones included, and the time since when.
     open: BTreeMap<ClientId, Nanos>,
     pub(super) leader: Option<Leader>,
-    /// Time of the last leader's end, and whether its connections ended with it.
+    /// Time of the last leader's end, and whether its connections to all the others ended with it.
     pub(super) lost: Option<(Nanos, bool)>,
     pub(super) healed: Option<Nanos>,
     pub(super) is_settled: bool,
@@ -149,10 +149,14 @@ impl Owed {
 
     /// Returns whether a leader that stops now on request finds a successor.
     pub(super) fn owes_hand_over(&self) -> bool {
-        let has_rested = |since: Nanos| self.now > since + SETTLES;
-        let is_quick = |it: &Connected| it.disk_pace == 1 && it.slowdown == 1 && has_rested(it.changed);
-        let is_owed = self.connected().is_some_and(is_quick);
-        is_owed && self.leader.is_some_and(|leader| has_rested(leader.since))
+        let is_quick = |it: &Connected| it.disk_pace == 1 && it.slowdown == 1;
+        let has_led = self.leader.is_some_and(|leader| self.now > leader.since + SETTLES);
+        has_led && self.has_rested() && self.connected().is_some_and(is_quick)
+    }
+
+    /// Returns whether the ground is as it was a while ago: all nodes have connections to each other.
+    pub(super) fn has_rested(&self) -> bool {
+        self.core.as_ref().is_some_and(|core| self.now > core.changed + SETTLES)
     }
 
     /// Returns since when a node that serves now owes a fresh client its answers.
