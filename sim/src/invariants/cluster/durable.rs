@@ -24,8 +24,8 @@ pub struct Durable {
     /// Nodes that lost data, and the last applied index at that time: until a node has caught up to this
     /// index, the node may be running without being admitted to the cluster.
     forgot: BTreeMap<NodeId, Index>,
-    /// Last applied index when a node dropped its state: a restart is in the log of a later leader, and if
-    /// nothing more is applied before the restart, this life owes nothing.
+    /// Last applied index when a node dropped its state: a later leader restarts the cluster, and if nothing
+    /// more is applied before the restart, this life owes nothing.
     left: Option<Index>,
 }
 
