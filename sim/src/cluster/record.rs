@@ -48,7 +48,7 @@ struct Inner {
     answered: Zxid,
     /// Digests of the nodes' states after each entry.
     applied: BTreeMap<Position, u64>,
-    /// Last entry that each node has acknowledged to a leader as flushed.
+    /// Last entry that each node has acknowledged to a leader.
     told: BTreeMap<NodeId, Index>,
     /// Most milliseconds that an expired TTL znode is there, if that is promised.
     swept_within_ms: Option<i64>,
@@ -291,7 +291,7 @@ impl Record {
         self.inner.lock().applied.get(&entry).copied()
     }
 
-    /// Returns the last entry that a node has acknowledged to a leader as flushed.
+    /// Returns the last entry that a node has acknowledged to a leader.
     pub fn told(&self, node: NodeId) -> Index {
         self.inner.lock().told.get(&node).copied().unwrap_or_default()
     }

@@ -75,7 +75,7 @@ pub trait NodeHook: Send + Sync + 'static {
         let _ = (entry, voters, learners);
     }
 
-    /// The node is about to acknowledge to a leader that the entries up to `upto` are on disk.
+    /// The node is about to acknowledge the entries up to `upto` to a leader.
     fn acknowledges(&self, upto: Position) {
         let _ = upto;
     }
